@@ -1,0 +1,57 @@
+"""Short binary codes for things seen in several views, so that one view finds the other by Hamming distance.
+
+>>> import modalhash as mh
+>>> data = mh.datasets.make_synthetic(n=300, random_state=0)
+>>> hasher = mh.DMH(n_bits=16, n_iter=50, random_state=0).fit(data.views, labels=data.labels)
+>>> hasher.encode("text", data.views["text"]).shape
+(300, 2)
+
+Names are loaded when first used: ``import modalhash`` itself imports next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_SUBMODULES = (
+    "checks",
+    "codes",
+    "datasets",
+    "engines",
+    "exceptions",
+    "features",
+    "linalg",
+    "methods",
+    "similarity",
+)
+_HOMES = {
+    "CrossModalHasher": "base",
+    "DMH": "methods",
+    "load": "base",
+}
+
+__all__ = ["__version__", *_SUBMODULES, *_HOMES]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _SUBMODULES:
+        return importlib.import_module(f".{name}", __name__)
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f".{home}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+if TYPE_CHECKING:
+    from .base import CrossModalHasher as CrossModalHasher
+    from .base import load as load
+    from .methods import DMH as DMH

@@ -1,0 +1,1 @@
+"""Feature extraction as scikit-learn transformers."""
