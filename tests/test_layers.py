@@ -14,12 +14,22 @@ import modalhash
 ROOT = Path(modalhash.__file__).parent
 LAYERS = [
     {"exceptions", "codes", "linalg", "similarity", "kernels"},
-    {"views", "labels", "datasets", "features", "bundle"},
+    {"views", "labels", "datasets", "features", "bundle", "parameters"},
     {"base"},
     {"methods"},
-    {"_popcount", "_popcount_torch", "metric_names", "metrics", "diagnostics", "index", "evaluation"},
+    {
+        "_popcount",
+        "_popcount_torch",
+        "metric_names",
+        "metrics",
+        "diagnostics",
+        "results",
+        "evaluation",
+        "indexing",
+        "index",
+    },
     {"checks", "report", "engines"},
-    {"experiments", "cli", "serve", "__main__"},
+    {"experiments", "cli", "demo", "serve", "__main__"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 

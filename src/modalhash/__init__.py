@@ -2,7 +2,7 @@
 
 >>> import modalhash as mh
 >>> data = mh.datasets.make_synthetic(n=300, random_state=0)
->>> hasher = mh.DMH(n_bits=16, n_iter=50, random_state=0).fit(data.views, labels=data.labels)
+>>> hasher = mh.DMH(n_bits=16, n_iter=50, random_state=1).fit(data.views, labels=data.labels)
 >>> hasher.encode("text", data.views["text"]).shape
 (300, 2)
 
@@ -30,6 +30,12 @@ _SUBMODULES = (
 _HOMES = {
     "CrossModalHasher": "base",
     "DMH": "methods",
+    "HammingIndex": "index",
+    "Matches": "index",
+    "Report": "results",
+    "bit_diagnostics": "diagnostics",
+    "cross_modal_report": "report",
+    "evaluate": "evaluation",
     "load": "base",
 }
 
@@ -54,4 +60,10 @@ def __dir__() -> list[str]:
 if TYPE_CHECKING:
     from .base import CrossModalHasher as CrossModalHasher
     from .base import load as load
+    from .diagnostics import bit_diagnostics as bit_diagnostics
+    from .evaluation import evaluate as evaluate
+    from .index import HammingIndex as HammingIndex
+    from .index import Matches as Matches
     from .methods import DMH as DMH
+    from .report import cross_modal_report as cross_modal_report
+    from .results import Report as Report

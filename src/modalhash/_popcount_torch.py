@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 __all__ = ["TorchBackend"]
 
-_BYTES_PER_PAIR = 64
+_BYTES_PER_PAIR = 96
 """Upper bound on what one pair of query and item takes during a block: keys, order, ranks, sums."""
 
 

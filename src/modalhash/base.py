@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 import logging
 import os
 import time
@@ -11,7 +10,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self, final
+from typing import TYPE_CHECKING, Any, ClassVar, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,12 +19,18 @@ from . import bundle
 from .codes import Codes, n_bytes, pack_scores, unpack
 from .exceptions import ConstantBitsWarning, InputError, LabelsRequiredError, ModelFormatError, UnknownViewError
 from .labels import Labels, check_labels
+from .linalg import CentredMatrix
+from .parameters import Parameters, check_random_state
 from .views import LABELS, View, ViewTransform, check_view, check_views, row_blocks
+
+if TYPE_CHECKING:
+    from .features.pipeline import FeaturePipeline
 
 __all__ = ["CrossModalHasher", "TrainingData", "check_random_state", "load"]
 
 _log = logging.getLogger(__name__)
 _REGISTRY: dict[str, type[CrossModalHasher]] = {}
+_FEATURES = "features/"
 
 
 @dataclass(frozen=True)
@@ -43,23 +48,38 @@ class TrainingData:
     labels: Labels | None
     n_rows: int
 
+    def centred(self) -> tuple[dict[str, CentredMatrix], dict[str, ViewTransform]]:
+        """Every view less its column means, as a :class:`~modalhash.linalg.CentredMatrix`, and what was done."""
+        transforms = {
+            name: ViewTransform.fit(view.X, center=True, scale=None, name=name) for name, view in self.views.items()
+        }
+        return {name: CentredMatrix(self.views[name].X, t.mean) for name, t in transforms.items()}, transforms
 
-def check_random_state(seed: Any) -> np.random.Generator:
-    """Make a NumPy generator of an int, None or a generator.
+    def shares(self, weights: Mapping[str, float] | None) -> dict[str, float]:
+        """Weights of the views that sum to 1; views not named weigh 1 before the division."""
+        for name in weights or {}:
+            if name not in self.views:
+                raise InputError(f"view_weights names view {name!r}; the views are {', '.join(self.views)}.")
+        found = {name: float((weights or {}).get(name, 1.0)) for name in self.views}
+        for name, weight in found.items():
+            if not 0 < weight < float("inf"):
+                raise InputError(f"the weight of view {name!r} must be positive; got {weight!r}.")
+        return {name: weight / sum(found.values()) for name, weight in found.items()}
 
-    Examples
-    --------
-    >>> int(check_random_state(0).integers(10))
-    8
-    """
-    if seed is None or isinstance(seed, (int, np.integer, np.random.Generator)):
-        if isinstance(seed, (int, np.integer)) and seed < 0:
-            raise InputError(f"random_state must not be negative; got {seed}.")
-        return np.random.default_rng(seed)
-    raise InputError(f"random_state must be a whole number, None or a numpy.random.Generator; got {seed!r}.")
+    def require_labels_of_all(self, what: str) -> Labels:
+        """Return the labels, or raise if there are none or some rows have none."""
+        if self.labels is None:
+            raise LabelsRequiredError(f"{what} learns from labels and none were given. Pass fit(views, labels=...).")
+        missing = int((~self.labels.known).sum())
+        if missing:
+            raise InputError(
+                f"{missing} of {self.n_rows} rows have no label; {what} needs a label of every row. "
+                "Leave those rows out, or use DMH, which learns from them too."
+            )
+        return self.labels
 
 
-class CrossModalHasher:
+class CrossModalHasher(Parameters):
     """Base class: ``fit`` validates and calls ``_fit``; codes are always packed.
 
     A subclass stores its parameters in ``__init__`` and does nothing else there, and writes ``_fit(data)``.
@@ -96,58 +116,12 @@ class CrossModalHasher:
     biases_: dict[str, NDArray[Any]]
     means_: dict[str, NDArray[Any]]
     scales_: dict[str, float]
+    features_: FeaturePipeline
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
         if not cls.__name__.startswith("_"):
             _REGISTRY[cls.__name__] = cls
-
-    # ------------------------------------------------------------------ parameters, as scikit-learn has them
-
-    @classmethod
-    def _parameter_names(cls) -> list[str]:
-        return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Parameters by name, as given to the constructor.
-
-        Parameters
-        ----------
-        deep : bool
-            There is nothing nested; accepted for scikit-learn's ``clone``.
-
-        Examples
-        --------
-        >>> import modalhash as mh
-        >>> mh.DMH(n_bits=8).get_params()["n_bits"]
-        8
-        """
-        return {name: getattr(self, name) for name in self._parameter_names()}
-
-    def set_params(self, **parameters: Any) -> Self:
-        """Set parameters by name; an unknown one is an error.
-
-        Examples
-        --------
-        >>> import modalhash as mh
-        >>> mh.DMH().set_params(n_bits=8).n_bits
-        8
-        """
-        known = self._parameter_names()
-        for name, value in parameters.items():
-            if name not in known:
-                raise InputError(f"{type(self).__name__} has no parameter {name!r}; it has {', '.join(known)}.")
-            setattr(self, name, value)
-        return self
-
-    def __repr__(self) -> str:
-        defaults = inspect.signature(type(self).__init__).parameters
-        shown = [
-            f"{name}={value!r}"
-            for name, value in self.get_params().items()
-            if defaults[name].default is inspect.Parameter.empty or not _same(value, defaults[name].default)
-        ]
-        return f"{type(self).__name__}({', '.join(shown)})"
 
     # ------------------------------------------------------------------------------------------- fitting
 
@@ -173,7 +147,7 @@ class CrossModalHasher:
         --------
         >>> import modalhash as mh
         >>> data = mh.datasets.make_synthetic(n=200, random_state=0)
-        >>> mh.DMH(n_bits=8, n_iter=20, random_state=0).fit(data.views, labels=data.labels).train_codes_.shape
+        >>> mh.DMH(n_bits=8, n_iter=20, random_state=1).fit(data.views, labels=data.labels).train_codes_.shape
         (200, 1)
         """
         started = time.perf_counter()
@@ -300,7 +274,7 @@ class CrossModalHasher:
         --------
         >>> import modalhash as mh
         >>> data = mh.datasets.make_synthetic(n=200, random_state=0)
-        >>> hasher = mh.DMH(n_bits=8, n_iter=20, random_state=0).fit(data.views, labels=data.labels)
+        >>> hasher = mh.DMH(n_bits=8, n_iter=20, random_state=1).fit(data.views, labels=data.labels)
         >>> hasher.project("text", data.views["text"]).shape
         (200, 8)
         """
@@ -323,7 +297,7 @@ class CrossModalHasher:
         --------
         >>> import modalhash as mh
         >>> data = mh.datasets.make_synthetic(n=200, random_state=0)
-        >>> hasher = mh.DMH(n_bits=12, n_iter=20, random_state=0).fit(data.views, labels=data.labels)
+        >>> hasher = mh.DMH(n_bits=12, n_iter=20, random_state=1).fit(data.views, labels=data.labels)
         >>> hasher.encode("image", data.views["image"]).shape
         (200, 2)
         """
@@ -381,7 +355,7 @@ class CrossModalHasher:
         --------
         >>> import modalhash as mh
         >>> data = mh.datasets.make_synthetic(n=200, random_state=0)
-        >>> hasher = mh.DMH(n_bits=8, n_iter=20, random_state=0).fit(data.views, labels=data.labels)
+        >>> hasher = mh.DMH(n_bits=8, n_iter=20, random_state=1).fit(data.views, labels=data.labels)
         >>> bool((hasher.database_codes(data.views, data.labels, rule="learned") == hasher.train_codes_).all())
         True
         """
@@ -416,6 +390,72 @@ class CrossModalHasher:
         """Codes under a rule other than "encoded"; methods that declare one override this."""
         raise TypeError(f"{type(self).__name__} declares the rule {rule!r} and does not define it.")
 
+    # ------------------------------------------------------------------------------------------- raw items
+
+    def attach(self, features: FeaturePipeline) -> Self:
+        """Keep a fitted feature pipeline with the model, so that raw text or pictures can be encoded.
+
+        Parameters
+        ----------
+        features : FeaturePipeline
+            Fitted on the training items. It is saved and loaded with the model.
+
+        Returns
+        -------
+        self
+
+        Examples
+        --------
+        >>> import modalhash as mh
+        >>> from modalhash.features import FeaturePipeline, TagVectorizer
+        >>> words = [["sea", "sky"], ["dog"], ["sea"], ["dog", "cat"]] * 5
+        >>> features = FeaturePipeline({"text": TagVectorizer()}).fit({"text": words})
+        >>> hasher = mh.DMH(n_bits=2, random_state=1).fit(features.transform({"text": words}), labels=[0, 1, 0, 1] * 5)
+        >>> hasher.attach(features).encode_raw("text", [["sky"]]).shape
+        (1, 1)
+        """
+        self._check_fitted()
+        for view in features.steps_:
+            self._known_view(view)
+        self.features_ = features
+        return self
+
+    def encode_raw(self, view: str, items: Any) -> Codes:
+        """Codes of raw items (texts, pictures), through the attached feature pipeline.
+
+        Parameters
+        ----------
+        view : str
+        items : sequence
+            Whatever the first feature step of that view takes.
+
+        Returns
+        -------
+        ndarray of uint8, shape (n, ceil(n_bits / 8))
+        """
+        return self.encode(view, self.raw_features(view, items))
+
+    def raw_features(self, view: str, items: Any) -> Any:
+        """Feature matrix of raw items, through the attached pipeline.
+
+        Parameters
+        ----------
+        view : str
+        items : sequence
+
+        Returns
+        -------
+        matrix of shape (n, d)
+        """
+        self._known_view(view)
+        features = getattr(self, "features_", None)
+        if features is None or view not in features.steps_:
+            raise InputError(
+                f"the model carries no features for view {view!r}, so raw items cannot be encoded. "
+                "Pass a matrix to encode, or attach(pipeline) before saving the model."
+            )
+        return features.transform({view: items})[view]
+
     # ------------------------------------------------------------------------------------------- saving
 
     def save(self, path: str | os.PathLike[str]) -> Path:
@@ -434,7 +474,7 @@ class CrossModalHasher:
         --------
         >>> import tempfile, modalhash as mh
         >>> data = mh.datasets.make_synthetic(n=200, random_state=0)
-        >>> hasher = mh.DMH(n_bits=8, n_iter=20, random_state=0).fit(data.views, labels=data.labels)
+        >>> hasher = mh.DMH(n_bits=8, n_iter=20, random_state=1).fit(data.views, labels=data.labels)
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     again = mh.load(hasher.save(folder))
         >>> bool((again.encode("text", data.views["text"]) == hasher.encode("text", data.views["text"])).all())
@@ -444,15 +484,19 @@ class CrossModalHasher:
 
         self._check_fitted()
         state = {n: v for n, v in vars(self).items() if n.endswith("_") and not n.startswith("_")}
+        features = state.pop("features_", None)
         arrays, rest = bundle.flatten(state)
         config = {
             "kind": "model",
             "package_version": __version__,
             "method": type(self).__name__,
-            "params": {name: _plain(value) for name, value in self.get_params().items()},
+            "params": self._plain_params(),
             "views": {name: self.n_features_in_[name] for name in self.view_names_},
             "state": rest,
         }
+        if features is not None:
+            own, config["features"] = features.get_state()
+            arrays.update({f"{_FEATURES}{name}": array for name, array in own.items()})
         return bundle.write_folder(path, config, arrays)
 
     def _check_state(self) -> None:
@@ -468,23 +512,6 @@ class CrossModalHasher:
         codes = getattr(self, "train_codes_", None)
         if codes is not None and (codes.ndim != 2 or codes.shape[1] != n_bytes(self.n_bits)):
             raise ModelFormatError(f"train_codes_ has shape {codes.shape}, which does not fit {self.n_bits} bits.")
-
-
-def _same(value: Any, default: Any) -> bool:
-    return value is default or (type(value) is type(default) and bool(np.all(value == default)))
-
-
-def _plain(value: Any) -> Any:
-    """A parameter as JSON; what JSON cannot hold (a callback, a generator) is not part of the model."""
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, Mapping):
-        return {str(key): _plain(v) for key, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
-    if isinstance(value, np.dtype) or (isinstance(value, type) and issubclass(value, np.generic)):
-        return np.dtype(value).name
-    return value if value is None or isinstance(value, (bool, int, float, str)) else None
 
 
 def load(path: str | os.PathLike[str]) -> CrossModalHasher:
@@ -520,8 +547,14 @@ def load(path: str | os.PathLike[str]) -> CrossModalHasher:
         )
     try:
         hasher = cls(**config["params"])
-        for name, value in bundle.unflatten(arrays, config["state"]).items():
+        own = {name: array for name, array in arrays.items() if not name.startswith(_FEATURES)}
+        for name, value in bundle.unflatten(own, config["state"]).items():
             setattr(hasher, name, value)
+        if "features" in config:
+            raw = {n.removeprefix(_FEATURES): a for n, a in arrays.items() if n.startswith(_FEATURES)}
+            from .features.pipeline import FeaturePipeline
+
+            hasher.features_ = FeaturePipeline.from_state(raw, config["features"])
         hasher._check_fitted()
         hasher._check_state()
     except (KeyError, TypeError, AttributeError) as error:

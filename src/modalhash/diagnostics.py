@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .codes import Codes, as_words, check_codes, unpack
+from .codes import Codes, as_words, check_codes, n_bytes, unpack
 from .exceptions import InputError, MissingExtraError
 from .linalg import is_torch, sigmoid
 
@@ -18,8 +18,8 @@ __all__ = ["BitDiagnostics", "bit_diagnostics", "quantisation_error"]
 _ROWS = 1 << 15
 
 LINKS = {
+    "sigmoid": "bits as 0 and 1 against the sigmoid of the score (B and C of the decorrelated hashing model)",
     "linear": "bits as -1 and +1 against the score itself",
-    "sigmoid": "bits as 0 and 1 against the sigmoid of the score (the paper's B and C)",
 }
 """What a score is compared with when its quantisation error is measured."""
 
@@ -148,11 +148,12 @@ class BitDiagnostics:
         colours = matplotlib.colormaps["viridis"].with_extremes(bad="0.8")
         shown = ax.imshow(np.abs(self.correlation), vmin=0, vmax=1, cmap=colours, interpolation="nearest")
         ax.figure.colorbar(shown, ax=ax, label="|correlation|")
-        ax.set(xlabel="bit", ylabel="bit", title=title if title is not None else f"{self.n} codes of {self.n_bits} bits")
+        default = f"{self.n} codes of {self.n_bits} bits"
+        ax.set(xlabel="bit", ylabel="bit", title=default if title is None else title)
         return ax
 
 
-def bit_diagnostics(codes: Any, n_bits: int, *, scores: Any = None, link: str = "linear") -> BitDiagnostics:
+def bit_diagnostics(codes: Any, n_bits: int, *, scores: Any = None, link: str = "sigmoid") -> BitDiagnostics:
     """Measure what the bits of codes carry.
 
     Memory beyond the codes is bounded: rows are unpacked in blocks.
@@ -164,7 +165,7 @@ def bit_diagnostics(codes: Any, n_bits: int, *, scores: Any = None, link: str = 
     n_bits : int
     scores : array of shape (n, n_bits), optional
         Real scores behind the codes, for the quantisation error.
-    link : {"linear", "sigmoid"}
+    link : {"sigmoid", "linear"}
         As in :func:`quantisation_error`.
 
     Returns
@@ -184,6 +185,8 @@ def bit_diagnostics(codes: Any, n_bits: int, *, scores: Any = None, link: str = 
     n = codes.shape[0]
     if n == 0:
         raise InputError("there are no codes to look at; pass at least one row.")
+    if scores is not None and tuple(np.shape(scores)) != (n, n_bits):
+        raise InputError(f"scores have another shape than {n} codes of {n_bits} bits; pass one score per bit.")
     ones, both = np.zeros(n_bits), np.zeros((n_bits, n_bits))
     for start in range(0, n, _ROWS):
         # float32 holds the counts of a block of 2^15 rows exactly; the sum over blocks is float64.
@@ -225,7 +228,7 @@ def _distinct(codes: Codes) -> int:
     return int(np.unique(rows[:, 0]).size)
 
 
-def quantisation_error(scores: Any, *, codes: Any = None, link: str = "linear") -> float:
+def quantisation_error(scores: Any, *, codes: Any = None, link: str = "sigmoid") -> float:
     """Mean squared distance between scores and the bits that stand for them.
 
     Parameters
@@ -233,9 +236,10 @@ def quantisation_error(scores: Any, *, codes: Any = None, link: str = "linear") 
     scores : array or tensor of shape (n, n_bits)
     codes : array of uint8, shape (n, ceil(n_bits / 8)), optional
         The packed codes; without them the signs of the scores.
-    link : {"linear", "sigmoid"}
-        "linear" compares the score with -1 or +1; "sigmoid" compares its sigmoid with 0 or 1, the quantisation term
-        of the decorrelated hashing model.
+    link : {"sigmoid", "linear"}
+        "sigmoid" compares the score's sigmoid with 0 or 1, the quantisation term of the decorrelated hashing model:
+        never above 1, and 0.25 for scores of 0. "linear" compares the score itself with -1 or +1, as iterative
+        quantisation does; it depends on the scores' scale.
 
     Returns
     -------
@@ -246,7 +250,7 @@ def quantisation_error(scores: Any, *, codes: Any = None, link: str = "linear") 
     --------
     Scores 0.5 and -2: ((0.5 - 1)^2 + (-2 + 1)^2) / 2.
 
-    >>> quantisation_error([[0.5, -2.0]])
+    >>> quantisation_error([[0.5, -2.0]], link="linear")
     0.625
     """
     if link not in LINKS:
@@ -258,10 +262,13 @@ def quantisation_error(scores: Any, *, codes: Any = None, link: str = "linear") 
         raise InputError(
             f"scores must be a matrix (n, n_bits) of real numbers; got {real.dtype} of shape {real.shape}."
         )
-    n, n_bits = real.shape
-    packed = None if codes is None else check_codes(codes, n_bits)
-    if packed is not None and packed.shape[0] != n:
-        raise InputError(f"scores have {n} rows and codes {packed.shape[0]}; pass one row of scores per code.")
+    n, n_bits = int(real.shape[0]), int(real.shape[1])
+    packed = None if codes is None else check_codes(codes)
+    if packed is not None and packed.shape != (n, n_bytes(n_bits)):
+        raise InputError(
+            f"scores have {n} rows of {n_bits} and codes {packed.shape[0]} rows of {packed.shape[1]} bytes; "
+            "pass one row of scores per code, one score per bit."
+        )
     error = 0.0
     for start in range(0, n, _ROWS):
         block = real[start : start + _ROWS].astype(np.float64)
@@ -270,4 +277,4 @@ def quantisation_error(scores: Any, *, codes: Any = None, link: str = "linear") 
         bits = block > 0 if packed is None else unpack(packed[start : start + _ROWS], n_bits)
         target = bits.astype(np.float64) if link == "sigmoid" else np.where(bits, 1.0, -1.0)
         error += float(np.square((sigmoid(block) if link == "sigmoid" else block) - target).sum())
-    return error / (n * n_bits)
+    return error / float(n * n_bits)

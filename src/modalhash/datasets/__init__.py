@@ -8,23 +8,45 @@ from typing import TYPE_CHECKING, Any
 _HOMES = {
     "PROTOCOLS": "dataset",
     "Dataset": "dataset",
-    "checksum": "dataset",
+    "DatasetInfo": "registry",
+    "checksum": "checksums",
+    "info": "registry",
     "list_arrays": "files",
+    "list_datasets": "registry",
     "load_arrays": "arrays",
+    "load_folder": "folder",
+    "load_icons": "icons",
+    "load_mirflickr": "mirflickr",
+    "load_nuswide": "nuswide",
+    "load_openclipart": "openclipart",
+    "load_wiki": "wiki",
     "make_synthetic": "synthetic",
+    "prepare": "registry",
     "read_array": "files",
     "read_matrix": "files",
+    "read_text_matrix": "textmatrix",
 }
 
 __all__ = [
     "PROTOCOLS",
     "Dataset",
+    "DatasetInfo",
     "checksum",
+    "info",
     "list_arrays",
+    "list_datasets",
     "load_arrays",
+    "load_folder",
+    "load_icons",
+    "load_mirflickr",
+    "load_nuswide",
+    "load_openclipart",
+    "load_wiki",
     "make_synthetic",
+    "prepare",
     "read_array",
     "read_matrix",
+    "read_text_matrix",
 ]
 
 
@@ -43,10 +65,21 @@ def __dir__() -> list[str]:
 
 if TYPE_CHECKING:
     from .arrays import load_arrays as load_arrays
+    from .checksums import checksum as checksum
     from .dataset import PROTOCOLS as PROTOCOLS
     from .dataset import Dataset as Dataset
-    from .dataset import checksum as checksum
     from .files import list_arrays as list_arrays
     from .files import read_array as read_array
     from .files import read_matrix as read_matrix
+    from .folder import load_folder as load_folder
+    from .icons import load_icons as load_icons
+    from .mirflickr import load_mirflickr as load_mirflickr
+    from .nuswide import load_nuswide as load_nuswide
+    from .openclipart import load_openclipart as load_openclipart
+    from .registry import DatasetInfo as DatasetInfo
+    from .registry import info as info
+    from .registry import list_datasets as list_datasets
+    from .registry import prepare as prepare
     from .synthetic import make_synthetic as make_synthetic
+    from .textmatrix import read_text_matrix as read_text_matrix
+    from .wiki import load_wiki as load_wiki

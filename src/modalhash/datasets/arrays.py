@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ..exceptions import InputError
 from ..views import LABELS
 from .dataset import Dataset
@@ -149,9 +147,3 @@ def _renamed(data: Dataset, views: Mapping[str, Any] | None, labels: Any, source
     chosen = {view: data.views[key] for view, key in views.items()} if views else data.views
     names = {view: data.feature_names[key] for view, key in (views or {}).items() if key in data.feature_names}
     return replace(data, views=chosen, feature_names=names if views else data.feature_names)
-
-
-def class_labels(values: Any, n: int) -> Any:
-    """Flatten a MATLAB column of class ids; leave a 0/1 matrix as it is."""
-    values = np.asarray(values)
-    return values.ravel() if values.ndim == 2 and 1 in values.shape and n > 1 else values

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+import warnings
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,10 @@ from scipy import sparse
 
 from ..exceptions import InputError
 from ..labels import check_labels
-from ..views import LABELS, row_blocks
+from ..views import LABELS
+from .checksums import checksum
 
-__all__ = ["PROTOCOLS", "Dataset", "checksum"]
+__all__ = ["PROTOCOLS", "Dataset"]
 
 PROTOCOLS: dict[str, str] = {
     "mirflickr": "5 % of the rows (rounded up) are queries; all others are training set and database (the paper's)",
@@ -41,7 +42,8 @@ class Dataset:
     Attributes
     ----------
     views : dict of str to array or CSR matrix of shape (n, d)
-        Whatever :class:`modalhash.CrossModalHasher` takes; raw 0/1 tags are CSR.
+        Whatever :class:`modalhash.CrossModalHasher` takes; raw 0/1 tags are CSR. It may be empty as long as there are
+        only ids and columns, of which features are still to be made.
     labels : ndarray or CSR matrix of uint8, shape (n, q), or None
         0/1. Anything that :func:`modalhash.labels.check_labels` takes may be passed in.
     label_names : list of str or int
@@ -81,9 +83,9 @@ class Dataset:
 
     def __post_init__(self) -> None:
         views = {str(name): _as_view(X, name) for name, X in dict(self.views).items()}
-        if not views:
-            raise InputError('a data set needs at least one named view, such as {"image": X}; views is empty.')
-        n = next(iter(views.values())).shape[0]
+        if not views and self.ids is None:
+            raise InputError('a data set needs a named view, such as {"image": X}, or ids; it has neither.')
+        n = next((X.shape[0] for X in views.values()), len(self.ids) if self.ids is not None else 0)
         for name, X in views.items():
             if X.shape[0] != n:
                 raise InputError(
@@ -117,7 +119,7 @@ class Dataset:
         object.__setattr__(self, name, value)
 
     def __len__(self) -> int:
-        return int(next(iter(self.views.values())).shape[0])
+        return len(self.ids)
 
     def __repr__(self) -> str:
         views = ", ".join(f"{name} {tuple(X.shape)}{' sparse' * sparse.issparse(X)}" for name, X in self.views.items())
@@ -143,7 +145,7 @@ class Dataset:
         return digest.hexdigest()[:16]
 
     def checksums(self) -> dict[str, str]:
-        """SHA-256 of each view and of the labels (see :func:`checksum`).
+        """SHA-256 of each view and of the labels (see :func:`modalhash.datasets.checksum`).
 
         Examples
         --------
@@ -214,6 +216,13 @@ class Dataset:
                 f"protocol {protocol!r} takes {queries} queries and {train} training rows; the data set has {n} rows. "
                 "Pass smaller n_query or n_train."
             )
+        if self.provenance.get("fitted"):
+            warnings.warn(
+                f"{', '.join(map(repr, self.provenance['fitted']))} was fitted on the training rows of another split "
+                "and has seen some of these queries. Split the raw data first, then fit the feature steps.",
+                UserWarning,
+                stacklevel=2,
+            )
         order = np.random.default_rng(seed).permutation(n)
         database = order[queries + train :] if protocol == "held-out" else order[queries:]
         splits = {"query": order[:queries], "train": order[queries : queries + train], "database": database}
@@ -272,9 +281,37 @@ class Dataset:
             labels=None if self.labels is None else self.labels[rows],
             ids=self.ids[rows],
             splits={},
-            provenance={k: v for k, v in self.provenance.items() if k != "split"},
+            provenance={k: v for k, v in self.provenance.items() if k not in ("split", "fitted")},
             columns={name: [values[i] for i in rows] for name, values in self.columns.items()},
         )
+
+    def drop(self, rows: Any) -> Dataset:
+        """Leave out rows, such as those of pictures that could not be read; the splits keep their other rows.
+
+        Parameters
+        ----------
+        rows : sequence of int
+
+        Returns
+        -------
+        Dataset
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> data = Dataset({"image": np.eye(3)}, splits={"query": [1], "train": [0, 2]}).drop([0])
+        >>> data.ids.tolist(), data.splits["query"].tolist(), data.splits["train"].tolist()
+        ([1, 2], [0], [1])
+        """
+        if len(rows) == 0:
+            return self
+        keep = np.ones(len(self), dtype=np.bool_)
+        keep[np.asarray(rows)] = False
+        if not keep.any():
+            raise InputError(f"{self.name}: no row is left. See the warnings before this for the reasons.")
+        place = np.cumsum(keep) - 1
+        splits = {name: place[split[keep[split]]] for name, split in self.splits.items()}
+        return replace(self.take(keep), splits=splits, provenance=self.provenance)
 
     def save(self, path: str | Path, *, compress: bool = False) -> Path:
         """Write to one ``.npz`` or ``.parquet`` file, whole or not at all.
@@ -346,56 +383,3 @@ def _size(given: int | None, name: str, default: int) -> int:
     if isinstance(given, bool) or not isinstance(given, (int, np.integer)) or given < 1:
         raise InputError(f"{name} must be a whole number of at least 1; got {given!r}.")
     return int(given)
-
-
-def checksum(matrix: Any) -> str:
-    """SHA-256 of a matrix's type, shape and numbers, whatever its order in memory.
-
-    Parameters
-    ----------
-    matrix : ndarray or SciPy sparse matrix
-
-    Returns
-    -------
-    str
-        64 hex digits. A sparse matrix is hashed by its sorted CSR parts.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> checksum(np.eye(2)) == checksum(np.asfortranarray(np.eye(2)))
-    True
-    """
-    if sparse.issparse(matrix):
-        csr = matrix.tocsr()
-        if not csr.has_canonical_format:
-            csr = csr.copy()
-            csr.sum_duplicates()
-        parts: Sequence[Any] = (csr.data, csr.indices.astype(np.int64), csr.indptr.astype(np.int64))
-        head = f"csr {csr.dtype.str} {csr.shape}"
-    else:
-        matrix = np.asarray(matrix)
-        parts, head = (matrix,), f"dense {matrix.dtype.str} {matrix.shape}"
-    digest = hashlib.sha256(head.encode())
-    for part in parts:
-        for block in _blocks(part):
-            digest.update(np.ascontiguousarray(block).view(np.uint8).data)
-    return digest.hexdigest()
-
-
-def _blocks(part: NDArray[Any]) -> Iterator[NDArray[Any]]:
-    width = int(np.prod(part.shape[1:], dtype=np.int64))
-    if part.size:
-        for rows in row_blocks(part.shape[0], width, part.itemsize):
-            yield part[rows]
-
-
-def json_ready(value: Any) -> Any:
-    """Turn NumPy numbers and paths inside `value` into plain JSON values."""
-    if isinstance(value, Mapping):
-        return {str(k): json_ready(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple, set, np.ndarray)):
-        return [json_ready(v) for v in value]
-    if isinstance(value, np.generic):
-        return value.item()
-    return str(value) if isinstance(value, Path) else value

@@ -12,7 +12,7 @@ from scipy import sparse
 from ..exceptions import InputError, MissingExtraError, ModelFormatError
 from .declared import check_dtype, check_size, csr_from_parts
 
-__all__ = ["list_arrays", "read"]
+__all__ = ["is_hdf5", "list_arrays", "open_hdf5", "read"]
 
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 _PLAIN = {
@@ -37,8 +37,8 @@ def list_arrays(path: Path) -> dict[str, tuple[int, ...]]:
     dict of str to tuple of int
         Shapes as MATLAB shows them.
     """
-    if _is_hdf5(path):
-        with _open_hdf5(path) as file:
+    if is_hdf5(path):
+        with open_hdf5(path) as file:
             return {name: shape for name, (shape, kind) in _hdf5_contents(file, path).items() if kind in _PLAIN}
     return {name: shape for name, shape, kind in _v5_contents(path) if kind in _PLAIN}
 
@@ -56,10 +56,11 @@ def read(path: Path, key: str) -> Any:
     ndarray or CSR matrix
         Rows as in MATLAB, whatever the version of the file.
     """
-    return _read_hdf5(path, key) if _is_hdf5(path) else _read_v5(path, key)
+    return _read_hdf5(path, key) if is_hdf5(path) else _read_v5(path, key)
 
 
-def _is_hdf5(path: Path) -> bool:
+def is_hdf5(path: Path) -> bool:
+    """Whether a file is HDF5 by its content (MATLAB's v7.3 has a text header of 512 bytes before it)."""
     with path.open("rb") as stream:
         start = stream.read(520)
     return start[:8] == _HDF5 or start[512:520] == _HDF5
@@ -94,8 +95,7 @@ def _read_v5(path: Path, key: str) -> Any:
     where = f"{path}:{key}"
     if kind not in _PLAIN:
         raise InputError(f"{where} {_REFUSED.format(kind=kind)}")
-    if kind != "sparse":
-        check_size(int(np.prod(shape, dtype=object)), where)
+    check_size(8 * (shape[0] + 1) if kind == "sparse" else int(np.prod(shape, dtype=object)), where)
     try:
         value = loadmat(str(path), variable_names=[key])[key]
     except (ValueError, TypeError, OSError, EOFError, NotImplementedError, MemoryError, zlib.error) as error:
@@ -109,7 +109,8 @@ def _read_v5(path: Path, key: str) -> Any:
     return value
 
 
-def _open_hdf5(path: Path) -> Any:
+def open_hdf5(path: Path) -> Any:
+    """Open an HDF5 file, or say why it cannot be opened."""
     try:
         import h5py
     except ImportError as error:
@@ -150,7 +151,7 @@ def _hdf5_contents(file: Any, path: Path) -> dict[str, tuple[tuple[int, ...], st
 
 def _read_hdf5(path: Path, key: str) -> Any:
     where = f"{path}:{key}"
-    with _open_hdf5(path) as file:
+    with open_hdf5(path) as file:
         contents = _hdf5_contents(file, path)
         if key not in contents:
             raise _unknown(path, key, contents)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable
+import zipfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from scipy import sparse
 
 from ..exceptions import InputError, MissingExtraError, ModelFormatError
 from ..views import LABELS
-from .dataset import Dataset, json_ready
+from .dataset import Dataset
 from .declared import csr_from_parts
 from .files import list_arrays, read_array
 
@@ -23,7 +24,6 @@ __all__ = ["load_dataset", "save_dataset", "write_whole"]
 FORMAT = "modalhash dataset"
 VERSION = 1
 META = "modalhash_dataset"
-_LABELS_AS_LISTS = 256
 
 
 def write_whole(path: str | Path, write: Callable[[Path], None]) -> Path:
@@ -79,11 +79,21 @@ def save_dataset(data: Dataset, path: str | Path, *, compress: bool = False) -> 
     suffix = path.suffix.lower()
     if suffix == ".npz":
         arrays = _to_arrays(data)
-        save = np.savez_compressed if compress else np.savez
-        return write_whole(path, lambda target: save(target, allow_pickle=False, **arrays))
+        return write_whole(path, lambda target: _write_npz(target, arrays, compress))
     if suffix in (".parquet", ".pq"):
         return _save_parquet(data, path)
     raise InputError(f"a data set is saved as .npz or .parquet; got {path.name!r}.")
+
+
+def _write_npz(path: Path, arrays: dict[str, Any], compress: bool) -> None:
+    """What numpy.savez writes, without its clash of names, and without the time: the same data, the same bytes."""
+    kind = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
+    with zipfile.ZipFile(path, "w", compression=kind) as archive:
+        for name, array in arrays.items():
+            member = zipfile.ZipInfo(f"{name}.npy")
+            member.compress_type = kind
+            with archive.open(member, "w", force_zip64=True) as stream:
+                np.lib.format.write_array(stream, np.asanyarray(array), allow_pickle=False)
 
 
 def load_dataset(path: str | Path) -> Dataset:
@@ -133,9 +143,20 @@ def _meta(data: Dataset) -> dict[str, Any]:
         "split_hash": data.split_hash,
         "columns": list(data.columns),
         "feature_names": data.feature_names,
-        "provenance": json_ready(data.provenance),
+        "provenance": _json_ready(data.provenance),
         "sha256": data.checksums(),
     }
+
+
+def _json_ready(value: Any) -> Any:
+    """Turn NumPy numbers and paths inside `value` into plain JSON values."""
+    if isinstance(value, Mapping):
+        return {str(k): _json_ready(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple, set, np.ndarray)):
+        return [_json_ready(v) for v in value]
+    if isinstance(value, np.generic):
+        return value.item()
+    return str(value) if isinstance(value, Path) else value
 
 
 def _parse_meta(raw: bytes, path: Path) -> dict[str, Any]:
@@ -180,11 +201,16 @@ def _to_arrays(data: Dataset) -> dict[str, Any]:
         matrices[LABELS] = data.labels
         arrays["label_names"] = np.array([str(name) for name in data.label_names])
     for name, X in matrices.items():
+        parts = {name: X}
         if sparse.issparse(X):
-            parts = {"data": X.data, "indices": X.indices, "indptr": X.indptr, "shape": np.array(X.shape)}
-            arrays.update({f"{name}_{part}": value for part, value in parts.items()})
-        else:
-            arrays[name] = np.asarray(X)
+            split = {"data": X.data, "indices": X.indices, "indptr": X.indptr, "shape": np.array(X.shape)}
+            parts = {f"{name}_{part}": value for part, value in split.items()}
+        taken = [part for part in parts if part in arrays or part == "ids"]
+        if taken:
+            raise InputError(
+                f"view {name!r} cannot be saved beside the others: two arrays would be called {taken[0]!r}."
+            )
+        arrays.update(parts)
     arrays["ids"] = data.ids
     arrays.update({f"split/{name}": rows for name, rows in data.splits.items()})
     for name, values in data.columns.items():

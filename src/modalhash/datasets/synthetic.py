@@ -43,7 +43,7 @@ def make_synthetic(
     max_labels : int
         An item has between one and this many labels; 1 makes separable classes.
     noise : float
-        0 makes the views a function of the labels; at 1 a tenth of the neighbours are wrong.
+        0 makes the views a function of the labels; at 1 about one in eight of the nearest neighbours is wrong.
     sparse_text : bool
         Make the text view a CSR matrix of 0/1 tags.
     random_state : int

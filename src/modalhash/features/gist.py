@@ -8,7 +8,9 @@ functions G (one per scale and direction), and the magnitude of each answer is a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
@@ -61,23 +63,42 @@ def gabor_filters(size: int, orientations: Sequence[int]) -> NDArray[np.float64]
         for j in range(m):
             turned = angle + np.pi / m * j
             turned = turned + 2 * np.pi * (turned < -np.pi) - 2 * np.pi * (turned > np.pi)
-            bank.append(
-                np.exp(-10 * 0.35 * (radius / size / centre - 1) ** 2 - 2 * sharpness * np.pi * turned**2)
-            )
+            bank.append(np.exp(-10 * 0.35 * (radius / size / centre - 1) ** 2 - 2 * sharpness * np.pi * turned**2))
     return np.array(bank)
 
 
+@dataclass(frozen=True)
+class _Filter:
+    """One filter, cut down to the columns (or rows, where they are fewer) in which it is not negligible."""
+
+    turned: bool  # rows and columns are exchanged
+    runs: tuple[tuple[slice, slice], ...]  # runs of columns: in the plane of frequencies, and in `G`
+    G: NDArray[np.float32]
+
+
 @lru_cache(maxsize=8)
-def _bank(size: int, orientations: tuple[int, ...]) -> tuple[tuple[Any, Any, bool], ...]:
-    """Each filter cut down to the columns (or rows, where they are fewer) in which it is not negligible."""
+def _bank(size: int, orientations: tuple[int, ...]) -> tuple[_Filter, ...]:
     out = []
     for G in gabor_filters(size, orientations).astype(np.float32):
         kept = _NEGLIGIBLE * G.max() < G
         columns, rows = np.flatnonzero(kept.any(axis=0)), np.flatnonzero(kept.any(axis=1))
-        flip = len(rows) < len(columns)
-        part = rows if flip else columns
-        out.append((part, np.ascontiguousarray((G.T if flip else G)[:, part]), flip))
+        turned = len(rows) < len(columns)
+        part = rows if turned else columns
+        breaks = np.flatnonzero(np.diff(part) > 1) + 1
+        bounds = [0, *breaks.tolist(), len(part)]
+        runs = tuple((slice(int(part[lo]), int(part[hi - 1]) + 1), slice(lo, hi)) for lo, hi in pairwise(bounds))
+        out.append(_Filter(turned, runs, np.ascontiguousarray((G.T if turned else G)[:, part])))
     return tuple(out)
+
+
+@lru_cache(maxsize=8)
+def _averages(size: int, blocks: int) -> NDArray[np.float32]:
+    """Matrix (blocks, size) that averages over equal parts of a side."""
+    edges = (np.arange(blocks + 1) * size) // blocks
+    out = np.zeros((blocks, size), dtype=np.float32)
+    for k, (lo, hi) in enumerate(pairwise(edges)):
+        out[k, lo:hi] = 1 / (hi - lo)
+    return out
 
 
 @lru_cache(maxsize=8)
@@ -85,7 +106,8 @@ def _low_pass(size: int) -> NDArray[np.float32]:
     """The whitening's Gaussian on the half plane of :func:`scipy.fft.rfft2`."""
     width = _WHITEN_CYCLES / np.sqrt(np.log(2))
     fy, fx = np.fft.fftfreq(size) * size, np.fft.rfftfreq(size) * size
-    return np.exp(-(fy[:, None] ** 2 + fx[None, :] ** 2) / width**2).astype(np.float32)
+    low: NDArray[np.float32] = np.exp(-(fy[:, None] ** 2 + fx[None, :] ** 2) / width**2).astype(np.float32)
+    return low
 
 
 def _whiten(grey: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -103,7 +125,7 @@ def _whiten(grey: NDArray[np.float32]) -> NDArray[np.float32]:
         return out
 
     high = padded - smooth(padded)
-    flat = high / (np.float32(0.2) + np.sqrt(np.abs(smooth(np.square(high)))))
+    flat: NDArray[Any] = high / (np.float32(0.2) + np.sqrt(np.abs(smooth(np.square(high)))))
     return flat[border : border + n, border : border + n]
 
 
@@ -131,18 +153,21 @@ def describe(grey: NDArray[np.float32], orientations: tuple[int, ...], blocks: i
     F_turned = np.ascontiguousarray(F.T)
     n = F.shape[0]
     inside = slice(_EXTEND, _EXTEND + size)
-    edges = (np.arange(blocks + 1) * size) // blocks
-    area = np.diff(edges)
+    average = _averages(size, blocks)
     out = np.empty((sum(orientations), blocks, blocks), dtype=np.float32)
-    answer = np.zeros((size, n), dtype=np.complex64)
-    for k, (part, G, flip) in enumerate(_bank(n, orientations)):
-        columns = fft.ifft((F_turned if flip else F)[:, part] * G, axis=0, overwrite_x=True)
-        answer[:] = 0
-        answer[:, part] = columns[inside]
-        strength = np.abs(fft.ifft(answer, axis=1)[:, inside])
-        sums = np.add.reduceat(np.add.reduceat(strength, edges[:-1], axis=0), edges[:-1], axis=1)
-        mean = sums / np.outer(area, area)
-        out[k] = mean if flip else mean.T  # blocks column by column, as the original counts them
+    for k, part in enumerate(_bank(n, orientations)):
+        # inverse transform along the columns that matter, then along the rows inside the border
+        plane = F_turned if part.turned else F
+        columns = np.empty_like(part.G, dtype=np.complex64)
+        for where, own in part.runs:
+            np.multiply(plane[:, where], part.G[:, own], out=columns[:, own])
+        columns = fft.ifft(columns, axis=0, overwrite_x=True)
+        answer = np.zeros((size, n), dtype=np.complex64)
+        for where, own in part.runs:
+            answer[:, where] = columns[inside, own]
+        strength = np.abs(fft.ifft(answer, axis=1, overwrite_x=True)[:, inside])
+        mean = average @ strength @ average.T
+        out[k] = mean if part.turned else mean.T  # blocks column by column, as the original counts them
     return out.reshape(-1)
 
 

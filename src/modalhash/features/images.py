@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import os
+import struct
 import warnings
+import zlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,9 +18,11 @@ from numpy.typing import NDArray
 from ..exceptions import InputError, MissingExtraError
 from .transformer import Progress
 
-__all__ = ["CorruptImageWarning", "grey_square", "map_images", "open_image"]
+__all__ = ["CorruptImageWarning", "LazyImages", "grey_square", "map_images", "open_image"]
 
 _LISTED = 5
+_DAMAGED = (OSError, ValueError, SyntaxError, EOFError, IndexError, OverflowError, struct.error, zlib.error)
+# what PIL raises on files that are damaged in one way or another
 
 
 class CorruptImageWarning(UserWarning):
@@ -58,9 +62,12 @@ def open_image(image: Any) -> Any:
     if isinstance(image, (bytes, bytearray)):
         image = io.BytesIO(image)
     if not isinstance(image, Image.Image):
-        with Image.open(image) as opened:
-            opened.load()
-            image = opened
+        try:
+            with Image.open(image) as opened:
+                opened.load()
+                image = opened
+        except Image.DecompressionBombError as error:
+            raise InputError(f"{image}: {error}") from error
     if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
         layer = image.convert("RGBA")
         image = Image.new("RGBA", layer.size, "white")
@@ -89,7 +96,11 @@ def grey_square(image: Any, size: int) -> NDArray[np.float32]:
     [7.0, 7.0, 7.0]
     """
     pixels = open_image(image)
-    grey = pixels.astype(np.float32) if pixels.ndim == 2 else pixels.mean(axis=2, dtype=np.float32)
+    grey: NDArray[np.float32] = (pixels if pixels.ndim == 2 else pixels[..., 0]).astype(np.float32)
+    if pixels.ndim == 3:  # three times as fast as mean(axis=2)
+        grey += pixels[..., 1]
+        grey += pixels[..., 2]
+        grey /= 3
     h, w = grey.shape
     if (h, w) == (size, size):
         return grey
@@ -103,6 +114,32 @@ def grey_square(image: Any, size: int) -> NDArray[np.float32]:
         (size, size), Image.Resampling.BILINEAR, box=(left, top, left + side, top + side)
     )
     return np.asarray(square, dtype=np.float32)
+
+
+class LazyImages(Sequence[Any]):
+    """Pictures that are made only when they are looked at, such as drawings to be rendered.
+
+    Parameters
+    ----------
+    items : sequence
+    make : callable
+        Turns an item into something that :func:`open_image` takes.
+
+    Examples
+    --------
+    >>> LazyImages([1, 2], lambda k: np.full((2, 2), k))[1].tolist()
+    [[2, 2], [2, 2]]
+    """
+
+    def __init__(self, items: Sequence[Any], make: Callable[[Any], Any]) -> None:
+        self.items = items
+        self.make = make
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, i: Any) -> Any:
+        return self.make(self.items[i])
 
 
 def count_workers(n_jobs: int | None) -> int:
@@ -152,28 +189,29 @@ def map_images(
     failed: list[tuple[int, str, str]] = []
     chunk = 8
 
-    def run(start: int) -> list[tuple[int, Any, str | None]]:
-        out: list[tuple[int, Any, str | None]] = []
+    def run(start: int) -> list[tuple[int, Any]]:
+        out: list[tuple[int, Any]] = []
         for i in range(start, min(start + chunk, total)):
+            image = None
             try:
-                out.append((i, function(images[i]), None))
+                image = images[i]
+                out.append((i, function(image)))
             except MissingExtraError:
                 raise
-            except (OSError, ValueError, SyntaxError, EOFError, IndexError, OverflowError) as error:
-                # what PIL raises on files that are damaged in one way or another
-                out.append((i, None, f"{type(error).__name__}: {error}"))
+            except _DAMAGED as error:
+                failed.append((i, _name_of(image, i), f"{type(error).__name__}: {error}"))
+                out.append((i, None))
         return out
 
     done = 0
     with ThreadPoolExecutor(count_workers(n_jobs)) as pool:
         for batch in pool.map(run, range(0, total, chunk)):
-            for i, value, reason in batch:
+            for i, value in batch:
                 results[i] = value
-                if reason is not None:
-                    failed.append((i, name_of(images[i], i), reason))
             done += len(batch)
             if progress is not None:
                 progress(done, total)
+    failed.sort()
     if failed:
         listed = "; ".join(f"{name} ({reason})" for _, name, reason in failed[:_LISTED])
         more = f"; and {len(failed) - _LISTED} more" if len(failed) > _LISTED else ""
@@ -185,8 +223,7 @@ def map_images(
     return results, failed
 
 
-def name_of(image: Any, row: int) -> str:
-    """Call a picture by its file name, or by its row."""
+def _name_of(image: Any, row: int) -> str:
     return str(image) if isinstance(image, (str, Path)) else f"image {row}"
 
 

@@ -58,11 +58,12 @@ from array_api_compat import array_namespace
 from array_api_compat import device as device_of
 from numpy.typing import NDArray
 
-from ..base import CrossModalHasher, TrainingData, check_random_state
+from ..base import CrossModalHasher, TrainingData
 from ..codes import Codes, pack_scores
 from ..exceptions import ConvergenceWarning, InputError
 from ..labels import Labels
 from ..linalg import CentredMatrix, is_torch, sigmoid, to_device, to_numpy, torch_device
+from ..parameters import check_random_state
 from ..views import LABELS, View, ViewTransform
 
 __all__ = ["DMH"]
@@ -213,7 +214,7 @@ class DMH(CrossModalHasher):
     --------
     >>> import modalhash as mh
     >>> data = mh.datasets.make_synthetic(n=300, random_state=0)
-    >>> hasher = mh.DMH(n_bits=16, n_iter=50, random_state=0).fit(data.views, labels=data.labels)
+    >>> hasher = mh.DMH(n_bits=16, n_iter=50, random_state=1).fit(data.views, labels=data.labels)
     >>> hasher.encode("image", data.views["image"]).shape
     (300, 2)
     >>> bool(hasher.objective_[-1] < hasher.objective_[0])

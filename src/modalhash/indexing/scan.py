@@ -1,0 +1,268 @@
+"""Exact search by looking at every code.
+
+The database is held one word per row, shape (words, capacity), so that a loop over items reads consecutive memory and
+the compiler turns it into vector popcounts. Queries meet it in blocks that stay in the cache. For each group of items
+one vector comparison tells whether any of them can enter the result; nearly always none can, and the group is left
+without a branch per item. What enters is kept in order of arrival, which is the order of ids, so that a counting sort
+by distance at the end gives distance first and ascending id within it. Threads split the queries, or the database
+where there are few queries; the kernels release the interpreter's lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._popcount import _compiled, _popcount
+
+__all__ = ["in_parallel", "nearest", "pack_key", "spans", "unpack_keys", "within"]
+
+_BLOCK = 4096
+"""Items per block: 32 kB of one word, which stays in the cache while the queries of a task pass over it."""
+_GROUP = 256
+"""Items per comparison with the threshold."""
+_QUERIES = 64
+"""Most queries per task of a thread."""
+_SMALL = 1 << 21
+"""Word comparisons below which starting a thread costs more than it saves."""
+_KEPT = 1 << 22
+"""Most candidates that a task holds at a time."""
+
+# A hit as one integer that sorts by query, distance, row: 10 bits of query within the task, 13 of distance, 40 of row.
+_ROW_BITS, _DISTANCE_BITS = 40, 13
+MAX_QUERIES_PER_TASK = 1 << 10
+MAX_BITS = (1 << _DISTANCE_BITS) - 1
+
+Result = TypeVar("Result")
+
+
+@_compiled
+def _measure(words: Any, query: Any, begin: int, end: int, limit: int, distance: Any) -> bool:
+    # distance[:end - begin] = Hamming distances of the items begin..end to the query; whether any is below the limit.
+    cast, m = distance.dtype.type, end - begin
+    row, word = words[0][begin:end], query[0]
+    for j in range(m):
+        distance[j] = cast(_popcount(row[j] ^ word))
+    for w in range(1, words.shape[0]):
+        row, word = words[w][begin:end], query[w]
+        for j in range(m):
+            distance[j] += cast(_popcount(row[j] ^ word))
+    bound, signs = cast(limit), cast(0)
+    for j in range(m):
+        signs |= cast(distance[j] - bound)
+    return signs < 0
+
+
+@_compiled
+def _nearest(
+    words: Any, begin: int, end: int, queries: Any, k: int, n_bits: int, distance: Any, out_row: Any, out_distance: Any
+) -> None:
+    # The k nearest of the items begin..end, k <= end - begin, ordered by distance, then row.
+    m = queries.shape[0]
+    capacity = min(2 * k + _GROUP, end - begin)
+    kept_row, kept_distance = np.empty((m, capacity), np.int64), np.empty((m, capacity), np.int16)
+    kept = np.zeros(m, np.int64)
+    # An item enters only if nearer than limit: k items at most as far have come before it.
+    limits, nearer = np.full(m, n_bits + 1, np.int64), np.zeros(m, np.int64)
+    seen = np.zeros((m, n_bits + 1), np.int64)
+    for block in range(begin, end, _BLOCK):
+        for i in range(m):
+            limit, count, below = limits[i], kept[i], nearer[i]
+            row, dist, hist = kept_row[i], kept_distance[i], seen[i]
+            stop = min(end, block + _BLOCK)
+            for group in range(block, stop, _GROUP):
+                size = min(_GROUP, stop - group)
+                if not _measure(words, queries[i], group, group + size, limit, distance):
+                    continue
+                for j in range(size):
+                    d = np.int64(distance[j])
+                    if d >= limit:
+                        continue
+                    if count == capacity:  # drop what the limit has ruled out since it came
+                        count, room = 0, k - below
+                        for x in range(capacity):
+                            if dist[x] < limit or (dist[x] == limit and room > 0):
+                                room -= dist[x] == limit
+                                row[count], dist[count] = row[x], dist[x]
+                                count += 1
+                    row[count], dist[count] = group + j, d
+                    count += 1
+                    hist[d] += 1
+                    below += 1
+                    while below >= k:
+                        limit -= 1
+                        below -= hist[limit]
+            limits[i], kept[i], nearer[i] = limit, count, below
+    place = np.empty(n_bits + 2, np.int64)
+    for i in range(m):
+        place[0] = 0
+        for d in range(n_bits + 1):
+            place[d + 1] = place[d] + seen[i, d]
+        for x in range(kept[i]):
+            d = kept_distance[i, x]
+            if d <= limits[i] and place[d] < k:
+                out_row[i, place[d]], out_distance[i, place[d]] = kept_row[i, x], d
+                place[d] += 1
+
+
+@_compiled
+def pack_key(query: int, distance: int, row: int) -> int:
+    """One integer that sorts by query, then distance, then row."""
+    return (query << (_ROW_BITS + _DISTANCE_BITS)) | (distance << _ROW_BITS) | row
+
+
+@_compiled
+def grown(keys: Any, needed: int) -> Any:
+    """`keys`, or a larger copy that holds `needed` entries."""
+    if needed <= keys.shape[0]:
+        return keys
+    larger = np.empty(max(needed, 2 * keys.shape[0]), np.int64)
+    larger[: keys.shape[0]] = keys
+    return larger
+
+
+@_compiled
+def _within(words: Any, begin: int, end: int, queries: Any, radius: int, distance: Any, counts: Any) -> Any:
+    # Keys of the items begin..end within the radius, in order of query and row; counts[i] of them are query i's.
+    keys, total = np.empty(1024, np.int64), 0
+    for i in range(queries.shape[0]):
+        start = total
+        for group in range(begin, end, _GROUP):
+            size = min(_GROUP, end - group)
+            if not _measure(words, queries[i], group, group + size, radius + 1, distance):
+                continue
+            keys = grown(keys, total + size)
+            for j in range(size):
+                d = np.int64(distance[j])
+                if d <= radius:
+                    keys[total] = pack_key(i, d, group + j)
+                    total += 1
+        counts[i] = total - start
+    return keys[:total]
+
+
+def in_parallel(task: Callable[..., Result], jobs: Sequence[tuple[Any, ...]], threads: int) -> list[Result]:
+    """Call `task` with each of `jobs`, on up to `threads` threads; results in order.
+
+    Examples
+    --------
+    >>> in_parallel(max, [(1, 2), (4, 3)], threads=2)
+    [2, 4]
+    """
+    if threads == 1 or len(jobs) == 1:
+        return [task(*job) for job in jobs]
+    with ThreadPoolExecutor(min(threads, len(jobs))) as pool:
+        return [done.result() for done in [pool.submit(task, *job) for job in jobs]]
+
+
+def spans(n: int, size: int) -> list[tuple[int, int]]:
+    """Cut ``range(n)`` into pieces of `size`.
+
+    Examples
+    --------
+    >>> spans(5, 2)
+    [(0, 2), (2, 4), (4, 5)]
+    """
+    return [(start, min(n, start + size)) for start in range(0, n, size)]
+
+
+def unpack_keys(keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Rows and distances of keys made by :func:`pack_key`."""
+    distances = (keys >> _ROW_BITS) & MAX_BITS
+    return keys & ((1 << _ROW_BITS) - 1), distances.astype(np.int32)
+
+
+def nearest(
+    words: NDArray[Any], n: int, queries: NDArray[Any], k: int, n_bits: int, threads: int
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """The `k` nearest rows of each query, exactly.
+
+    Parameters
+    ----------
+    words : ndarray of uint32 or uint64, shape (n_words, capacity), C-contiguous
+    n : int
+        How many columns of `words` are items; at least 1.
+    queries : ndarray of the same type, shape (n_queries, n_words)
+    k : int
+        From 1 to n.
+    n_bits, threads : int
+
+    Returns
+    -------
+    tuple of ndarray, shape (n_queries, k)
+        Rows (int64) and distances (int32), by distance, ties by ascending row.
+
+    Examples
+    --------
+    >>> nearest(np.array([[7, 0, 1]], dtype=np.uint64), 3, np.array([[3]], dtype=np.uint64), 2, 3, 1)
+    (array([[0, 2]]), array([[1, 1]], dtype=int32))
+    """
+    m = queries.shape[0]
+    rows, distances = np.empty((m, k), np.int64), np.empty((m, k), np.int32)
+    threads = 1 if m * n * words.shape[0] < _SMALL else threads
+    tile = max(1, min(_QUERIES, -(-m // threads), _KEPT // k))
+    width = np.int32 if words.dtype == np.uint32 else np.int64
+    # Few queries: each thread takes a part of the database instead, and the parts are merged.
+    pieces = threads // m if m and n // threads > 4 * k else 1
+    parts = spans(n, -(-n // max(1, pieces)))
+
+    def task(start: int, stop: int, begin: int, end: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        if len(parts) == 1:
+            out = rows[start:stop], distances[start:stop]
+        else:
+            out = np.empty((stop - start, k), np.int64), np.empty((stop - start, k), np.int32)
+        _nearest(words, begin, end, queries[start:stop], k, n_bits, np.empty(_GROUP, width), *out)
+        return out
+
+    jobs = [(*tile_span, *part) for tile_span in spans(m, tile) for part in parts]
+    found = in_parallel(task, jobs, threads)
+    if len(parts) > 1:
+        for i, (start, stop) in enumerate(spans(m, tile)):
+            each = found[i * len(parts) : (i + 1) * len(parts)]
+            row, distance = (np.concatenate([one[x] for one in each], axis=1) for x in (0, 1))
+            order = np.argsort(distance, axis=1, kind="stable")[:, :k]
+            rows[start:stop] = np.take_along_axis(row, order, 1)
+            distances[start:stop] = np.take_along_axis(distance, order, 1)
+    return rows, distances
+
+
+def within(
+    words: NDArray[Any], n: int, queries: NDArray[Any], radius: int, threads: int
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
+    """All rows within `radius` of each query.
+
+    Parameters
+    ----------
+    words, n, queries, threads
+        As in :func:`nearest`; n may be 0.
+    radius : int
+
+    Returns
+    -------
+    tuple of ndarray
+        Rows (int64) and distances (int32), flat, by query, distance and row; counts per query (int64).
+
+    Examples
+    --------
+    >>> within(np.array([[7, 0, 1]], dtype=np.uint64), 3, np.array([[3], [9]], dtype=np.uint64), 1, 1)
+    (array([0, 2, 2]), array([1, 1, 1], dtype=int32), array([2, 1]))
+    """
+    m = queries.shape[0]
+    threads = 1 if m * n * words.shape[0] < _SMALL else threads
+    counts = np.zeros(m, np.int64)
+    width = np.int32 if words.dtype == np.uint32 else np.int64
+
+    def task(start: int, stop: int) -> NDArray[np.int64]:
+        keys: NDArray[np.int64] = _within(
+            words, 0, n, queries[start:stop], radius, np.empty(_GROUP, width), counts[start:stop]
+        )
+        keys.sort()
+        return keys
+
+    keys = in_parallel(task, spans(m, max(1, min(_QUERIES, -(-m // threads)))), threads)
+    rows, distances = unpack_keys(np.concatenate(keys) if keys else np.empty(0, np.int64))
+    return rows, distances, counts

@@ -1,0 +1,306 @@
+"""All codes within a small radius, without looking at the others: multi-index hashing.
+
+Cut a code into m chunks. If two codes differ in at most r = m a + b bits (b < m), then in one of the first b + 1
+chunks they differ in at most a bits, or in one of the others in at most a - 1: otherwise they would differ in at least
+(b + 1)(a + 1) + (m - b - 1) a = r + 1 bits. So it is enough to look, chunk by chunk, at the codes whose chunk is that
+close to the query's, and to measure those in full (Norouzi, Punjani and Fleet, "Fast search in Hamming space with
+multi-index hashing", CVPR 2012).
+
+Equal codes are stored once, with the list of their rows: learned codes repeat a lot. Each chunk has a table of
+buckets, and each bucket holds its codes side by side, so that a probe reads consecutive memory. The number of chunks
+is chosen by an estimate of the cost for the radius asked; where looking at everything is cheaper, `best_plan` says so.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._popcount import _compiled, _popcount
+from .scan import MAX_QUERIES_PER_TASK, grown, in_parallel, pack_key, spans, unpack_keys
+
+__all__ = ["ChunkTables", "best_plan", "chunk_radii", "flips"]
+
+_PROBE, _CANDIDATE, _SCANNED = 30.0, 1.5, 0.3
+"""Nanoseconds, by measurement: one bucket met, one code in it measured, one word scanned."""
+_MAX_CHUNKS = 12
+_MAX_PROBES = 1 << 16
+_MAX_SLOT_BITS = 26
+_FILTER_BITS = 3
+"""A bit map with 8 places per slot tells most absent keys before a bucket is touched; it is small enough to be cached."""
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+"""The golden ratio in 64 bits: multiplying by it and keeping the top bits spreads keys (Fibonacci hashing)."""
+
+
+def chunk_radii(radius: int, n_chunks: int) -> list[int]:
+    """How far to look in each chunk so that nothing within `radius` is missed; -1 is not at all.
+
+    Examples
+    --------
+    >>> chunk_radii(2, 3), chunk_radii(4, 3)
+    ([0, 0, 0], [1, 1, 0])
+    """
+    a, b = divmod(radius, n_chunks)
+    return [a] * (b + 1) + [a - 1] * (n_chunks - b - 1)
+
+
+def _edges(n_bits: int, n_chunks: int) -> list[tuple[int, int]]:
+    # First bit and width of each chunk. Of a chunk over 64 bits the first 64 are used: they differ no more than it.
+    cuts = [c * n_bits // n_chunks for c in range(n_chunks + 1)]
+    return [(lo, min(64, hi - lo)) for lo, hi in zip(cuts, cuts[1:], strict=False)]
+
+
+def flips(width: int, radius: int) -> NDArray[np.uint64]:
+    """All words of `width` bits with at most `radius` ones, fewest first.
+
+    Examples
+    --------
+    >>> flips(3, 1).tolist()
+    [0, 1, 2, 4]
+    """
+    words = [sum(1 << bit for bit in bits) for ones in range(radius + 1) for bits in combinations(range(width), ones)]
+    return np.array(words, dtype=np.uint64)
+
+
+def best_plan(n: int, n_bits: int, radius: int) -> int | None:
+    """Number of chunks that finds everything within `radius` soonest; None where scanning all is expected sooner.
+
+    Parameters
+    ----------
+    n, n_bits, radius : int
+
+    Examples
+    --------
+    >>> best_plan(1_000_000, n_bits=64, radius=2), best_plan(1_000_000, n_bits=64, radius=30)
+    (3, None)
+    """
+    best, plan = n * -(-n_bits // 64) * _SCANNED, None
+    for m in range(1, min(_MAX_CHUNKS, n_bits) + 1):
+        cost, most = 0.0, 0
+        for (_, width), reach in zip(_edges(n_bits, m), chunk_radii(radius, m), strict=True):
+            probes = sum(math.comb(width, ones) for ones in range(min(reach, width) + 1))
+            most = max(most, probes)
+            cost += probes * (_PROBE + _CANDIDATE * n / 2.0**width)
+        if cost < best and most <= _MAX_PROBES:
+            best, plan = cost, m
+    return plan
+
+
+@_compiled
+def _key(code: Any, lo: int, width: int) -> Any:
+    # Bits lo..lo + width of a code of 64-bit words.
+    w, shift = lo >> 6, np.uint64(lo & 63)
+    key = code[w] >> shift
+    if (lo & 63) + width > 64:
+        key |= code[w + 1] << (np.uint64(64) - shift)
+    if width < 64:
+        key &= (np.uint64(1) << np.uint64(width)) - np.uint64(1)
+    return key
+
+
+@_compiled
+def _slot(key: Any, width: int, slot_bits: int) -> Any:
+    return key if width <= slot_bits else (key * _MIX) >> np.uint64(64 - slot_bits)
+
+
+@_compiled
+def _fill(codes: Any, lo: int, width: int, slot_bits: int, starts: Any, bucket: Any, owner: Any, seen: Any) -> None:
+    # Counting sort of the codes by slot: bucket[starts[s]:starts[s + 1]] are the codes of slot s, owner their numbers.
+    n = codes.shape[0]
+    slots = np.empty(n, np.uint32)
+    for i in range(n):
+        key = _key(codes[i], lo, width)
+        slots[i] = _slot(key, width, slot_bits)
+        mark = _slot(key, width, slot_bits + _FILTER_BITS)
+        seen[mark >> np.uint64(6)] |= np.uint64(1) << (mark & np.uint64(63))
+        starts[slots[i] + 1] += 1
+    for s in range(1, starts.shape[0]):
+        starts[s] += starts[s - 1]
+    place = starts[:-1].copy()
+    for i in range(n):
+        at = place[slots[i]]
+        place[slots[i]] += 1
+        owner[at] = i
+        for w in range(codes.shape[1]):
+            bucket[at, w] = codes[i, w]
+
+
+@_compiled
+def _gather(
+    queries: Any,
+    radius: int,
+    edges: Any,
+    slot_bits: int,
+    starts: Any,
+    buckets: Any,
+    owners: Any,
+    seen: Any,
+    masks: Any,
+    first_mask: Any,
+    reach: Any,
+    groups: Any,
+    rows: Any,
+    counts: Any,
+) -> Any:
+    # Keys (query, distance, row) of all rows within the radius, each once; counts[i] of them are query i's.
+    keys, total, words = np.empty(1024, np.int64), 0, queries.shape[1]
+    for i in range(queries.shape[0]):
+        begin, query = total, queries[i]
+        for c in range(edges.shape[0]):
+            lo, width = edges[c, 0], edges[c, 1]
+            own = _key(query, lo, width)
+            for f in range(first_mask[c], first_mask[c + 1]):
+                key = own ^ masks[f]
+                mark = _slot(key, width, slot_bits + _FILTER_BITS)
+                if not (seen[c, mark >> np.uint64(6)] >> (mark & np.uint64(63))) & np.uint64(1):
+                    continue
+                slot = _slot(key, width, slot_bits)
+                for x in range(starts[c, slot], starts[c, slot + 1]):
+                    d = np.int64(_popcount(buckets[c, x, 0] ^ query[0]))
+                    for w in range(1, words):
+                        d += np.int64(_popcount(buckets[c, x, w] ^ query[w]))
+                    if d > radius:
+                        continue
+                    # Each code once: by the first chunk that is close enough, from the slot of its own key.
+                    code = buckets[c, x]
+                    new = _key(code, lo, width) ^ own == masks[f]
+                    for e in range(c):
+                        if new:
+                            other = _key(code, edges[e, 0], edges[e, 1]) ^ _key(query, edges[e, 0], edges[e, 1])
+                            new = np.int64(_popcount(other)) > reach[e]
+                    if new:
+                        g = owners[c, x]
+                        keys = grown(keys, total + groups[g + 1] - groups[g])
+                        for y in range(groups[g], groups[g + 1]):
+                            keys[total] = pack_key(i, d, rows[y])
+                            total += 1
+        counts[i] = total - begin
+    return keys[:total]
+
+
+@dataclass(frozen=True)
+class _Tables:
+    """The buckets of one way to cut codes into chunks, chunks along the first axis."""
+
+    edges: NDArray[np.int64]
+    slot_bits: int
+    starts: NDArray[np.uint32]
+    buckets: NDArray[np.uint64]
+    owners: NDArray[np.uint32]
+    seen: NDArray[np.uint64]
+
+
+class ChunkTables:
+    """Buckets over a fixed set of codes, built when first needed.
+
+    Parameters
+    ----------
+    words : ndarray of uint32 or uint64, shape (n_words, n)
+        The codes, one word per row; fewer than 2**32.
+    n_bits : int
+    """
+
+    def __init__(self, words: NDArray[Any], n_bits: int) -> None:
+        self._words, self.n_bits, self.n = words, n_bits, words.shape[1]
+        self._lock = threading.Lock()
+        self._distinct: tuple[NDArray[np.uint64], NDArray[np.int64], NDArray[np.int64]] | None = None
+        self._cuts: dict[int, _Tables] = {}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the tables built so far take."""
+        arrays = [*(self._distinct or ()), *(a for t in self._cuts.values() for a in (t.starts, t.buckets, t.owners, t.seen))]
+        return sum(a.nbytes for a in arrays)
+
+    def ready(self, n_chunks: int) -> bool:
+        """Whether the tables for `n_chunks` are there; builds them unless another thread is building just now."""
+        if n_chunks in self._cuts:
+            return True
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            if n_chunks not in self._cuts:
+                self._cuts[n_chunks] = self._build(n_chunks)
+        finally:
+            self._lock.release()
+        return True
+
+    def _group(self) -> tuple[NDArray[np.uint64], NDArray[np.int64], NDArray[np.int64]]:
+        # Distinct codes (u, words), where the rows of each begin (u + 1), and the rows in ascending order within each.
+        words = self._words.astype(np.uint64, copy=False)
+        rows = np.argsort(words[0], kind="stable") if len(words) == 1 else np.lexsort(words[::-1])
+        codes = np.ascontiguousarray(words[:, rows].T)
+        new = np.ones(self.n, dtype=bool)
+        new[1:] = (codes[1:] != codes[:-1]).any(axis=1)
+        first = np.flatnonzero(new)
+        return codes[first], np.append(first, self.n), rows
+
+    def _build(self, n_chunks: int) -> _Tables:
+        if self._distinct is None:
+            self._distinct = self._group()
+        codes = self._distinct[0]
+        edges = np.array(_edges(self.n_bits, n_chunks), dtype=np.int64)
+        slot_bits = min(_MAX_SLOT_BITS, max(1, (len(codes) - 1).bit_length()), int(edges[:, 1].max()))
+        starts = np.zeros((n_chunks, (1 << slot_bits) + 1), np.uint32)
+        buckets, owners = np.empty((n_chunks, *codes.shape), np.uint64), np.empty((n_chunks, len(codes)), np.uint32)
+        seen = np.zeros((n_chunks, -(-(1 << (slot_bits + _FILTER_BITS)) // 64)), np.uint64)
+        for c in range(n_chunks):
+            _fill(codes, edges[c, 0], edges[c, 1], slot_bits, starts[c], buckets[c], owners[c], seen[c])
+        return _Tables(edges, slot_bits, starts, buckets, owners, seen)
+
+    def within(
+        self, queries: NDArray[Any], radius: int, n_chunks: int, threads: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
+        """All rows within `radius` of each query; call :meth:`ready` first.
+
+        Parameters
+        ----------
+        queries : ndarray of uint32 or uint64, shape (n_queries, n_words)
+        radius, n_chunks, threads : int
+
+        Returns
+        -------
+        tuple of ndarray
+            Rows (int64) and distances (int32), flat, by query, distance and row; counts per query (int64).
+        """
+        if self._distinct is None:  # ready() has built them; this is for the type checker and for misuse
+            raise RuntimeError("the tables are not built; call ready() first")
+        tables, (_, groups, rows) = self._cuts[n_chunks], self._distinct
+        reach = np.array(chunk_radii(radius, n_chunks), dtype=np.int64)
+        masks = [flips(int(w), int(r)) for w, r in zip(tables.edges[:, 1], reach, strict=True)]
+        first_mask = np.concatenate([[0], np.cumsum([len(m) for m in masks])]).astype(np.int64)
+        flat = np.concatenate(masks)
+        m = queries.shape[0]
+        counts = np.zeros(m, np.int64)
+        queries = np.ascontiguousarray(queries, dtype=np.uint64)
+
+        def task(start: int, stop: int) -> NDArray[np.int64]:
+            keys: NDArray[np.int64] = _gather(
+                queries[start:stop],
+                radius,
+                tables.edges,
+                tables.slot_bits,
+                tables.starts,
+                tables.buckets,
+                tables.owners,
+                tables.seen,
+                flat,
+                first_mask,
+                reach,
+                groups,
+                rows,
+                counts[start:stop],
+            )
+            keys.sort()
+            return keys
+
+        threads = 1 if m * len(flat) < 2048 else threads
+        keys = in_parallel(task, spans(m, max(1, min(MAX_QUERIES_PER_TASK, -(-m // threads)))), threads)
+        found, distances = unpack_keys(np.concatenate(keys) if keys else np.empty(0, np.int64))
+        return found, distances, counts
