@@ -15,7 +15,7 @@ from modalhash.codes import unpack
 from modalhash.datasets import make_synthetic
 from modalhash.exceptions import ConstantBitsWarning, ConvergenceWarning, InputError, LabelsRequiredError
 from modalhash.linalg import CentredMatrix
-from modalhash.methods.dmh import KINDS, Part, gradient, unified_codes
+from modalhash.solvers.objective import KINDS, Part, gradient, unified_codes
 
 # Short fits on few rows leave a dead bit now and then; what that warning says is tested on its own below.
 pytestmark = pytest.mark.filterwarnings("ignore::modalhash.exceptions.ConstantBitsWarning")

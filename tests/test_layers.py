@@ -13,9 +13,9 @@ import modalhash
 
 ROOT = Path(modalhash.__file__).parent
 LAYERS = [
-    {"exceptions", "codes", "linalg", "similarity", "kernels"},
+    {"exceptions", "codes", "linalg", "similarity", "kernels", "spectral"},
     {"views", "labels", "datasets", "features", "bundle", "parameters"},
-    {"base"},
+    {"base", "solvers"},
     {"methods"},
     {
         "_popcount",

@@ -155,6 +155,13 @@ def test_an_empty_ball_counts_as_zero_in_the_mean():
     assert report["F1@r1"] == report["P@r1"] == 0.5
 
 
+def test_the_ball_of_all_bits_holds_everything():
+    # One bit, the only item at distance 1.
+    names = [f"R@r{radius}" for radius in (0, 1, 5)]
+    report = evaluate(pack([[0]]), pack([[1]]), query_labels=[0], database_labels=[0], n_bits=1, metrics=names)
+    assert list(report.values.values()) == [0.0, 1.0, 1.0]
+
+
 def test_groups_of_one_item_are_a_ranking_without_ties():
     ones = np.ones((1, 6))
     hits = [[0, 1, 1, 0, 1, 0]]

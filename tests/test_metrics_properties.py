@@ -144,6 +144,15 @@ def test_closed_form_keeps_its_digits_on_ten_million_items():
     assert average_precision([[5_000_000, 5_000_000]], [[5_000_000, 0]])[0] == pytest.approx(1, abs=1e-12)
 
 
+@pytest.mark.parametrize("start", [0, 1, 20, 31, 32, 33, 100, 5000])
+@pytest.mark.parametrize("count", [1, 2, 12, 31, 200, 3000])
+def test_sums_of_reciprocals_are_exact(start, count):
+    # start items without a hit, then one group of count items with a single hit, which is at each place with equal
+    # chance: the expected precision is the mean of 1/(start + i).
+    exact = math.fsum(1 / (start + i) for i in range(1, count + 1)) / count
+    assert average_precision([[start, count]], [[0, 1]])[0] == pytest.approx(exact, rel=1e-14)
+
+
 def slow_by_id(distance, grade, name, k):
     """One query, ranked by a stable sort on distance."""
     ranked = grade[np.argsort(distance, kind="stable")]

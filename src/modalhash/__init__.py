@@ -26,16 +26,27 @@ _SUBMODULES = (
     "linalg",
     "methods",
     "similarity",
+    "spectral",
 )
 _HOMES = {
+    "CCARetriever": "methods",
+    "CMFH": "methods",
+    "CVH": "methods",
     "CrossModalHasher": "base",
     "DMH": "methods",
     "HammingIndex": "index",
+    "ITQ": "methods",
+    "LSH": "methods",
+    "MDBE": "methods",
     "Matches": "index",
+    "MultiViewITQ": "methods",
+    "MultiViewLinear": "methods",
     "Report": "results",
+    "SCM": "methods",
     "bit_diagnostics": "diagnostics",
     "cross_modal_report": "report",
     "evaluate": "evaluation",
+    "ladder": "methods",
     "load": "base",
 }
 
@@ -64,6 +75,16 @@ if TYPE_CHECKING:
     from .evaluation import evaluate as evaluate
     from .index import HammingIndex as HammingIndex
     from .index import Matches as Matches
+    from .methods import CMFH as CMFH
+    from .methods import CVH as CVH
     from .methods import DMH as DMH
+    from .methods import ITQ as ITQ
+    from .methods import LSH as LSH
+    from .methods import MDBE as MDBE
+    from .methods import SCM as SCM
+    from .methods import CCARetriever as CCARetriever
+    from .methods import MultiViewITQ as MultiViewITQ
+    from .methods import MultiViewLinear as MultiViewLinear
+    from .methods import ladder as ladder
     from .report import cross_modal_report as cross_modal_report
     from .results import Report as Report

@@ -13,7 +13,7 @@ import json
 import logging
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +30,14 @@ _SEAL = "modalhash"
 _log = logging.getLogger(__name__)
 
 
-def atomic_write(path: str | os.PathLike[str], content: bytes) -> None:
+def atomic_write(path: str | os.PathLike[str], content: bytes | Iterable[bytes | memoryview]) -> None:
     """Write a file so that it is either the old one or the new one at any moment.
 
     Parameters
     ----------
     path : path
-    content : bytes
+    content : bytes, or an iterable of them
+        Pieces are written as they come, for files too large to hold in memory twice.
 
     Examples
     --------
@@ -50,7 +51,7 @@ def atomic_write(path: str | os.PathLike[str], content: bytes) -> None:
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(content)
+            file.writelines([content] if isinstance(content, bytes) else content)
             file.flush()
             os.fsync(file.fileno())
         os.chmod(temporary, 0o666 & ~_umask())

@@ -29,6 +29,7 @@ from .sources import Progress
 __all__ = ["load_community", "mat_files"]
 
 _PART = re.compile(r"^(?P<base>.*?)[_-]?(?P<part>tr|te|train|test|trn|tst|query|database|retrieval|db)$", re.IGNORECASE)
+_SPARSE = 1 / 3  # share of ones up to which 0/1 tags are kept as CSR
 _QUERY = {"te", "test", "tst", "query"}
 _IMAGE_NAMES = re.compile(
     r"(i|x|v|[ix]_?all|ima?ge?s?.*|gist.*|cnn.*|vgg.*|bow.*|bovw.*|sift.*|visual.*|pic.*)", re.IGNORECASE
@@ -72,7 +73,9 @@ def mat_files(source: str | Path) -> list[Path]:
     """
     source = Path(source)
     if source.is_file():
-        return [source] if source.suffix.lower() in (".mat", ".h5", ".hdf5", ".npz") else []
+        if source.suffix.lower() not in (".mat", ".h5", ".hdf5", ".npz"):
+            raise InputError(f"{source} is not a .mat, .h5 or .npz file. Unpack archives and pass their folder.")
+        return [source]
     return sorted({*source.glob("*.mat"), *source.glob("*/*.mat")})
 
 
@@ -227,7 +230,7 @@ def _compact(X: Any) -> Any:
     """0/1 tags as CSR float32; other matrices in single precision."""
     if sparse.issparse(X):
         return X.astype(np.float32)
-    if X.shape[1] > 64 and ((X == 0) | (X == 1)).all():
+    if ((X == 0) | (X == 1)).all() and X.mean() < _SPARSE:
         return sparse.csr_array(X.astype(np.float32))
     return np.ascontiguousarray(X, dtype=np.float32)
 

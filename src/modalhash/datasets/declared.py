@@ -107,8 +107,6 @@ def csr_from_parts(data: Any, indices: Any, indptr: Any, shape: Any, *, kind: st
     >>> csr_from_parts(np.ones(2), np.array([0, 2]), np.array([0, 1, 2]), (2, 3)).toarray().tolist()
     [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
     """
-    if kind not in ("csr", "csc"):
-        raise InputError(f"{where} is a sparse matrix in {kind!r} form; save it as CSR (matrix.tocsr()).")
     size = tuple(int(s) for s in np.ravel(shape))
     major = 0 if kind == "csr" else 1
     if len(size) != 2 or min(size) < 0 or np.ravel(indptr).shape[0] != size[major] + 1:

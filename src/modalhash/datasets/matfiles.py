@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from ..exceptions import InputError, MissingExtraError, ModelFormatError
-from .declared import check_dtype, check_size, csr_from_parts
+from .declared import PICKLE, check_dtype, check_size, csr_from_parts
 
 __all__ = ["is_hdf5", "list_arrays", "open_hdf5", "read"]
 
@@ -19,6 +19,8 @@ _PLAIN = {
     "double", "single", "logical", "char", "sparse",
     "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64",
 }  # fmt: skip
+_UNREADABLE = (ValueError, TypeError, LookupError, OSError, EOFError, NotImplementedError, zlib.error)
+# what SciPy raises on files that are damaged in one way or another
 _REFUSED = (
     "is a MATLAB {kind}, which has no plain form as numbers. In MATLAB, save a numeric matrix instead "
     "(cell2mat, or one variable per field)."
@@ -73,13 +75,12 @@ def _unknown(path: Path, key: str, names: Any) -> InputError:
 def _v5_contents(path: Path) -> list[tuple[str, tuple[int, ...], str]]:
     from scipy.io import whosmat
 
+    with path.open("rb") as stream:
+        if stream.read(1) == b"\x80":
+            raise InputError(f"{path} is a pickle, not a MATLAB file. {PICKLE}")
     try:
         return [(name, tuple(int(s) for s in shape), kind) for name, shape, kind in whosmat(str(path))]
-    except (ValueError, TypeError, OSError, EOFError, NotImplementedError, zlib.error) as error:
-        with path.open("rb") as stream:
-            start = stream.read(1)
-        if start == b"\x80":
-            raise InputError(f"{path} is a pickle, not a MATLAB file; a pickle can run any program.") from error
+    except _UNREADABLE as error:
         raise ModelFormatError(
             f"{path} ({path.stat().st_size} bytes) is not a whole MATLAB file: {error}. Get it again."
         ) from error
@@ -98,7 +99,7 @@ def _read_v5(path: Path, key: str) -> Any:
     check_size(8 * (shape[0] + 1) if kind == "sparse" else int(np.prod(shape, dtype=object)), where)
     try:
         value = loadmat(str(path), variable_names=[key])[key]
-    except (ValueError, TypeError, OSError, EOFError, NotImplementedError, MemoryError, zlib.error) as error:
+    except (*_UNREADABLE, MemoryError) as error:
         raise ModelFormatError(f"{where} cannot be read: {error}. The file is truncated or damaged.") from error
     if sparse.issparse(value):
         csr = sparse.csr_array(value.tocsr())

@@ -16,6 +16,7 @@ from .npyfiles import read_header
 __all__ = ["list_arrays", "read"]
 
 _CSR_PARTS = ("data", "indices", "indptr", "shape")
+_SCIPY_PARTS = (*_CSR_PARTS, "format", "row", "col", "coords", "offsets", "_is_array")
 
 
 def list_arrays(path: Path) -> dict[str, tuple[int, ...]]:
@@ -56,12 +57,14 @@ def read(path: Path, key: str) -> Any:
     """
     members = _members(path)
     prefix = f"{key}_" if key else ""
-    if key in members or not all(prefix + part in members for part in _CSR_PARTS):
-        return _read_member(path, key)
     kind = "csr"
     if not key and "format" in members:
         raw = _read_member(path, "format").item()
         kind = raw.decode() if isinstance(raw, bytes) else str(raw)
+    elif key in members or not all(prefix + part in members for part in _CSR_PARTS):
+        return _read_member(path, key)
+    if kind not in ("csr", "csc"):
+        raise InputError(f"{path} is a sparse matrix in {kind!r} form; save it as CSR (matrix.tocsr()).")
     data, indices, indptr, shape = (_read_member(path, prefix + part) for part in _CSR_PARTS)
     return csr_from_parts(data, indices, indptr, shape, kind=kind, where=f"{path}:{key}" if key else str(path))
 
@@ -84,7 +87,7 @@ def _members(path: Path) -> dict[str, tuple[int, ...]]:
 
 def _matrix_of(member: str, members: dict[str, tuple[int, ...]]) -> str | None:
     """Name of the sparse matrix that `member` is a part of ("" for SciPy's own form), or None."""
-    if all(part in members for part in (*_CSR_PARTS, "format")) and member in (*_CSR_PARTS, "format"):
+    if {"data", "shape", "format"} <= set(members) and member in _SCIPY_PARTS:
         return ""
     name, _, part = member.rpartition("_")
     if name and part in _CSR_PARTS and all(f"{name}_{p}" in members for p in _CSR_PARTS):

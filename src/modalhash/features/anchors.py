@@ -34,7 +34,7 @@ class RBFAnchors(FeatureTransformer):
     Attributes
     ----------
     anchors_ : ndarray of shape (n_anchors, d)
-    scale_ : ndarray of shape ()
+    scale_ : float
         The number s.
 
     Examples
@@ -45,7 +45,8 @@ class RBFAnchors(FeatureTransformer):
     ((50, 10), 1.0)
     """
 
-    _arrays = ("anchors_", "scale_")
+    _arrays = ("anchors_",)
+    _values = ("scale_",)
 
     def __init__(
         self, n_anchors: int = 1000, width: float = 0.3, method: str = "sample", random_state: int = 0
@@ -89,7 +90,7 @@ class RBFAnchors(FeatureTransformer):
         if not mean > 0:
             raise InputError("all training rows are equal; there is no distance to scale the kernel by.")
         self.anchors_ = np.ascontiguousarray(anchors)
-        self.scale_ = np.array(self.width * mean)
+        self.scale_ = float(self.width * mean)
         return self
 
     def transform(self, X: Any) -> NDArray[Any]:
@@ -109,7 +110,7 @@ class RBFAnchors(FeatureTransformer):
         m = self.anchors_.shape[0]
         out = np.empty((X.shape[0], m), dtype=X.dtype)
         for rows in row_blocks(X.shape[0], m):
-            out[rows] = np.exp(squared_distances(X[rows], self.anchors_) / (-2 * float(self.scale_)))
+            out[rows] = np.exp(squared_distances(X[rows], self.anchors_) / (-2 * self.scale_))
         return out
 
 

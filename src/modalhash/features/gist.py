@@ -110,14 +110,19 @@ def _low_pass(size: int) -> NDArray[np.float32]:
     return low
 
 
+def _mirror(x: NDArray[np.float32], border: int) -> NDArray[np.float32]:
+    """Mirror the picture around itself, then once more at the far end where that makes an odd side even."""
+    x = np.pad(x, border, mode="symmetric")
+    return np.pad(x, (0, x.shape[0] % 2), mode="symmetric")
+
+
 def _whiten(grey: NDArray[np.float32]) -> NDArray[np.float32]:
     """Take out the low frequencies of the log image, then divide by the local standard deviation."""
     from scipy import fft
 
     n = grey.shape[0]
     border = _WHITEN_BORDER
-    odd = n % 2
-    padded = np.pad(np.log1p(grey), ((border, border + odd), (border, border + odd)), mode="symmetric")
+    padded = _mirror(np.log1p(grey), border)
     low = _low_pass(padded.shape[0])
 
     def smooth(x: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -148,8 +153,7 @@ def describe(grey: NDArray[np.float32], orientations: tuple[int, ...], blocks: i
     grey = grey - grey.min()
     top = grey.max()
     white = _whiten(np.float32(255) * grey / top if top > 0 else grey)
-    odd = size % 2  # the border makes the side even
-    F = fft.fft2(np.pad(white, ((_EXTEND, _EXTEND + odd), (_EXTEND, _EXTEND + odd)), mode="symmetric"))
+    F = fft.fft2(_mirror(white, _EXTEND))
     F_turned = np.ascontiguousarray(F.T)
     n = F.shape[0]
     inside = slice(_EXTEND, _EXTEND + size)

@@ -204,13 +204,16 @@ def map_images(
         return out
 
     done = 0
-    with ThreadPoolExecutor(count_workers(n_jobs)) as pool:
+    pool = ThreadPoolExecutor(count_workers(n_jobs))
+    try:
         for batch in pool.map(run, range(0, total, chunk)):
             for i, value in batch:
                 results[i] = value
             done += len(batch)
             if progress is not None:
                 progress(done, total)
+    finally:
+        pool.shutdown(cancel_futures=True)  # on Ctrl-C, or when the hook raises, what has not begun is not begun
     failed.sort()
     if failed:
         listed = "; ".join(f"{name} ({reason})" for _, name, reason in failed[:_LISTED])

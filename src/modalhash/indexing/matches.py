@@ -1,15 +1,15 @@
-"""What a search returns."""
+"""What an index does, and what a search returns."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Matches", "merge_nearest", "merge_within"]
+__all__ = ["Matches", "SearchIndex", "merge_nearest", "merge_within"]
 
 Ids = NDArray[np.int64]
 Distances = NDArray[np.int32]
@@ -58,6 +58,29 @@ class Matches:
             yield self[i]
 
 
+class SearchIndex(Protocol):
+    """What every index can do, in memory, over shards or in a database."""
+
+    n_bits: int
+
+    def __len__(self) -> int: ...
+
+    def add(self, codes: Any, ids: Any = None, *, payload: Mapping[str, Sequence[str]] | None = None) -> Self:
+        """Add codes under new ids."""
+
+    def upsert(self, codes: Any, ids: Any, *, payload: Mapping[str, Sequence[str]] | None = None) -> Self:
+        """Add codes, replacing those whose id is there."""
+
+    def remove(self, ids: Any) -> Self:
+        """Remove codes by id."""
+
+    def search(self, codes: Any, k: int = 10, *, within: Any = None) -> Matches:
+        """The k nearest of each query."""
+
+    def lookup(self, codes: Any, radius: int, *, within: Any = None) -> Matches:
+        """All within a radius of each query."""
+
+
 def merge_nearest(parts: list[Matches], k: int) -> Matches:
     """Best `k` of several rectangular results over disjoint sets of items.
 
@@ -96,5 +119,6 @@ def merge_within(parts: list[Matches]) -> Matches:
 def _offsets(matches: Matches) -> NDArray[np.int64]:
     if matches.offsets is None:
         rows, columns = matches.ids.shape
-        return np.arange(rows + 1, dtype=np.int64) * columns
+        regular: NDArray[np.int64] = np.arange(rows + 1, dtype=np.int64) * columns
+        return regular
     return matches.offsets

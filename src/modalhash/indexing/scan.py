@@ -41,7 +41,7 @@ Result = TypeVar("Result")
 
 
 @_compiled
-def _measure(words: Any, query: Any, begin: int, end: int, limit: int, distance: Any) -> bool:
+def _measure(words: Any, query: Any, begin: int, end: int, limit: int, distance: Any) -> Any:
     # distance[:end - begin] = Hamming distances of the items begin..end to the query; whether any is below the limit.
     cast, m = distance.dtype.type, end - begin
     row, word = words[0][begin:end], query[0]
@@ -79,14 +79,15 @@ def _nearest(
                 if not _measure(words, queries[i], group, group + size, limit, distance):
                     continue
                 for j in range(size):
-                    d = np.int64(distance[j])
+                    d = distance[j]
                     if d >= limit:
                         continue
                     if count == capacity:  # drop what the limit has ruled out since it came
                         count, room = 0, k - below
                         for x in range(capacity):
                             if dist[x] < limit or (dist[x] == limit and room > 0):
-                                room -= dist[x] == limit
+                                if dist[x] == limit:
+                                    room -= 1
                                 row[count], dist[count] = row[x], dist[x]
                                 count += 1
                     row[count], dist[count] = group + j, d

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import threading
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,7 @@ _MAX_CHUNKS = 12
 _MAX_PROBES = 1 << 16
 _MAX_SLOT_BITS = 26
 _FILTER_BITS = 3
-"""A bit map with 8 places per slot tells most absent keys before a bucket is touched; it is small enough to be cached."""
+"""A bit map with 8 places per slot tells most absent keys before a bucket is touched; it stays in the cache."""
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 """The golden ratio in 64 bits: multiplying by it and keeping the top bits spreads keys (Fibonacci hashing)."""
 
@@ -53,7 +53,7 @@ def chunk_radii(radius: int, n_chunks: int) -> list[int]:
 def _edges(n_bits: int, n_chunks: int) -> list[tuple[int, int]]:
     # First bit and width of each chunk. Of a chunk over 64 bits the first 64 are used: they differ no more than it.
     cuts = [c * n_bits // n_chunks for c in range(n_chunks + 1)]
-    return [(lo, min(64, hi - lo)) for lo, hi in zip(cuts, cuts[1:], strict=False)]
+    return [(lo, min(64, hi - lo)) for lo, hi in pairwise(cuts)]
 
 
 def flips(width: int, radius: int) -> NDArray[np.uint64]:
@@ -154,21 +154,21 @@ def _gather(
         begin, query = total, queries[i]
         for c in range(edges.shape[0]):
             lo, width = edges[c, 0], edges[c, 1]
-            own = _key(query, lo, width)
+            own, bucket, start = _key(query, lo, width), buckets[c], starts[c]
             for f in range(first_mask[c], first_mask[c + 1]):
                 key = own ^ masks[f]
                 mark = _slot(key, width, slot_bits + _FILTER_BITS)
                 if not (seen[c, mark >> np.uint64(6)] >> (mark & np.uint64(63))) & np.uint64(1):
                     continue
                 slot = _slot(key, width, slot_bits)
-                for x in range(starts[c, slot], starts[c, slot + 1]):
-                    d = np.int64(_popcount(buckets[c, x, 0] ^ query[0]))
+                for x in range(start[slot], start[slot + 1]):
+                    d = np.int64(_popcount(bucket[x, 0] ^ query[0]))
                     for w in range(1, words):
-                        d += np.int64(_popcount(buckets[c, x, w] ^ query[w]))
+                        d += np.int64(_popcount(bucket[x, w] ^ query[w]))
                     if d > radius:
                         continue
                     # Each code once: by the first chunk that is close enough, from the slot of its own key.
-                    code = buckets[c, x]
+                    code = bucket[x]
                     new = _key(code, lo, width) ^ own == masks[f]
                     for e in range(c):
                         if new:
@@ -215,7 +215,10 @@ class ChunkTables:
     @property
     def nbytes(self) -> int:
         """Bytes that the tables built so far take."""
-        arrays = [*(self._distinct or ()), *(a for t in self._cuts.values() for a in (t.starts, t.buckets, t.owners, t.seen))]
+        arrays = [
+            *(self._distinct or ()),
+            *(a for t in self._cuts.values() for a in (t.starts, t.buckets, t.owners, t.seen)),
+        ]
         return sum(a.nbytes for a in arrays)
 
     def ready(self, n_chunks: int) -> bool:

@@ -169,7 +169,8 @@ class CMFH(CrossModalHasher):
         P = {i: given_or_uniform((self.init or {}).get(i), (len(X[i]), c), rng, f"init[{i!r}]").T for i in views}
         XV, VV = {i: cross(views[i], V) for i in views}, gram(V)
         del V
-        A, curve, converged = P, [], later
+        A, converged = P, later
+        curve: list[float] = []
         pull, shrink, shorten = (mu, mu + gamma, gamma / mu) if later else (mu, len(views) * mu + gamma, 1.0)
         identity = np.eye(c)
         while len(curve) < K:

@@ -24,8 +24,8 @@ K    ``n_iter``; k_s ``step_start``; k_e ``step_end``
 
 Steps
 -----
-Eq. (updateB)  :func:`unified_codes`
-Eq. (updatab), Eq. (updateW)  :func:`gradient`
+Eq. (updateB)  :func:`modalhash.solvers.unified_codes`
+Eq. (updatab), Eq. (updateW)  :func:`modalhash.solvers.gradient`
 Algorithm 2    :meth:`DMH._fit`; with ``normalize_gradient=False`` Algorithm 1
 
 Departures from the paper
@@ -50,112 +50,25 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from array_api_compat import array_namespace
-from array_api_compat import device as device_of
 from numpy.typing import NDArray
 
 from ..base import CrossModalHasher, TrainingData
 from ..codes import Codes, pack_scores
 from ..exceptions import ConvergenceWarning, InputError
 from ..labels import Labels
-from ..linalg import CentredMatrix, is_torch, sigmoid, to_device, to_numpy, torch_device
+from ..linalg import CentredMatrix, is_torch, to_device, to_numpy, torch_device
 from ..parameters import check_random_state
+from ..solvers.objective import KINDS, Part, choose_engine, unified_codes
 from ..views import LABELS, View, ViewTransform
 
 __all__ = ["DMH"]
 
-KINDS = ("paper", "centered", "weights", None)
 LABEL_SCALE = 255.0
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass
-class Part:
-    """One view inside the iteration: the matrix, its parameters and its constants."""
-
-    name: str
-    X: CentredMatrix
-    W: Any
-    v: Any
-    alpha: float
-    gamma: float
-    rows: Any = None
-
-    def embed(self) -> Any:
-        """C = sigmoid(X W + 1 v), shape (rows present, c)."""
-        Z = self.X @ self.W
-        Z += self.v
-        return sigmoid(Z)
-
-
-def unified_codes(parts: list[Part], C: list[Any], n: int) -> Any:
-    """B = [sum_i alpha_i C^i / sum_i alpha_i > 1/2] over the entries present, 0 or 1; Eq. (updateB), rounded."""
-    xp = array_namespace(C[0])
-    total = xp.zeros((n, C[0].shape[1]), dtype=C[0].dtype, device=device_of(C[0]))
-    for part, Ci in zip(parts, C, strict=True):
-        signed = (Ci - 0.5) * part.alpha  # its sum is positive where the weighted mean exceeds 1/2
-        if part.rows is None:
-            total += signed
-        else:
-            total[part.rows] += signed
-    return xp.astype(total > 0, total.dtype)
-
-
-def gradient(part: Part, C: Any, B: Any, kind: str | None) -> tuple[Any, Any, Any, Any]:
-    """Gradient of alpha (‖B - C‖^2 + R) by W and by v, and the two parts of that objective.
-
-    Parameters
-    ----------
-    part : Part
-    C : array (m, c)
-        ``part.embed()``.
-    B : array (m, c)
-        The codes of the same rows, 0 or 1.
-    kind : str or None
-        ``decorrelation_kind``.
-
-    Returns
-    -------
-    tuple
-        dE/dW (d, c); dE/dv (c,); alpha ‖B - C‖^2; alpha R. The last two are scalars of C's namespace.
-    """
-    n = C.shape[0]
-    alpha, gamma = part.alpha, part.gamma
-    G = C - B
-    fit = alpha * (G * G).sum()
-    penalty = 0.0 * fit
-    dW_extra = None
-    if kind == "paper":
-        gram = C.T @ C
-        penalty = (alpha * gamma / (2 * n)) * (gram * gram).sum()
-        G += (gamma / n) * (C @ gram)
-    elif kind == "centered":
-        S = 2 * C - 1
-        gram = S.T @ S
-        penalty = (alpha * gamma / (2 * n)) * (gram * gram).sum()
-        G += (2 * gamma / n) * (S @ gram)
-    elif kind == "weights":
-        gram = part.W.T @ part.W
-        gram -= to_like(np.eye(gram.shape[0]), gram)
-        penalty = (alpha * gamma * n / 2) * (gram * gram).sum()
-        dW_extra = (2 * alpha * gamma * n) * (part.W @ gram)
-    G *= C
-    G *= 1 - C
-    G *= 2 * alpha
-    dW = part.X.tdot(G)  # Eq. (updateW)
-    if dW_extra is not None:
-        dW += dW_extra
-    return dW, G.sum(0), fit, penalty
-
-
-def to_like(x: NDArray[Any], like: Any) -> Any:
-    """A NumPy array in the type and place of `like`."""
-    return to_device(x, like.device).to(like.dtype) if is_torch(like) else x.astype(like.dtype, copy=False)
 
 
 class DMH(CrossModalHasher):
@@ -310,26 +223,25 @@ class DMH(CrossModalHasher):
         rng = check_random_state(self.random_state)
         self._check_names(data)
         parts, transforms = self._start(data, rng)
-        K, kind = int(self.n_iter), self.decorrelation_kind
+        K = int(self.n_iter)
         curve: list[list[Any]] = []
         previous = float("nan")
         converged = False
-        for k in range(K):
-            dt = self.step_start - (self.step_start - self.step_end) * k / K
-            C = [part.embed() for part in parts]
-            B = unified_codes(parts, C, data.n_rows)  # Eq. (updateB)
-            terms: list[Any] = []
-            for part, Ci in zip(parts, C, strict=True):
-                Bi = B if part.rows is None else B[part.rows]
-                dW, dv, fit, penalty = gradient(part, Ci, Bi, kind)
-                terms += [fit, penalty]
-                if self.normalize_gradient:
-                    norm = (dW * dW).sum() ** 0.5
-                    dW /= norm + (norm == 0)
-                part.v -= dt * (dv / Ci.shape[0])  # Eq. (updatab) carries 1/n
-                part.W -= dt * dW
-            curve.append(terms)
-            if self.tol is not None or self.callback is not None or self.verbose:
+        with choose_engine(parts, data.n_rows, self.decorrelation_kind) as engine:
+            for k in range(K):
+                dt = self.step_start - (self.step_start - self.step_end) * k / K
+                terms: list[Any] = []
+                gradients = engine.gradients()  # at Eq. (updateB)'s codes
+                for part, (dW, dv, fit, penalty) in zip(parts, gradients, strict=True):
+                    terms += [fit, penalty]
+                    if self.normalize_gradient:
+                        norm = (dW * dW).sum() ** 0.5
+                        dW /= norm + (norm == 0)
+                    part.v -= dt * (dv / part.X.shape[0])  # Eq. (updatab) carries 1/n
+                    part.W -= dt * dW  # Eq. (updateW)
+                curve.append(terms)
+                if self.tol is None and self.callback is None and not self.verbose:
+                    continue
                 objective = float(sum(float(t) for t in terms))
                 if self.verbose and (k % self.verbose == 0 or k == K - 1):
                     _log.info("DMH iteration %d of %d: objective %.6g", k + 1, K, objective)

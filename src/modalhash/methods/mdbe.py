@@ -153,9 +153,7 @@ class MDBE(CrossModalHasher):
         XX = {i: gram(X) for i, X in views.items()}
         LX = {i: cross(L, X) for i, X in views.items()}
         LX_inverse = {i: ridge_solver(XX[i], gamma, f"view {i!r}")(LX[i].T).T for i in views}  # L X'(XX' + gamma I)^-1
-        P = {
-            i: given_or_uniform((self.init or {}).get(i), (XX[i].shape[0], c), rng, f"init[{i!r}]").T for i in views
-        }
+        P = {i: given_or_uniform((self.init or {}).get(i), (XX[i].shape[0], c), rng, f"init[{i!r}]").T for i in views}
         identity = np.eye(c)
         curve: list[float] = []
         D = np.zeros((c, LL.shape[0]))

@@ -1,0 +1,224 @@
+"""The block engine: the DMH gradient in cache-sized blocks of rows, on all cores, without temporaries of n x d.
+
+An iteration is two sweeps over the rows. The first computes C and B block by block (products by BLAS on the block,
+sigmoid in one compiled pass) and C'C; the second adds the regulariser, forms G in the cache and multiplies it by
+X' at once. Only C of each view and B (bytes) are kept for all rows. A view whose rows repeat, as labels do, is
+computed once per different row. Sums run over a fixed set of chunks in a fixed order, so that the result does not
+depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Self
+
+import numpy as np
+from scipy import sparse
+
+from .kernels import accumulate_rows, csr_dot, csr_tdot, embed_block, gather_block, gradient_block, round_block
+from .objective import Gradient, Part, add_weight_penalty
+
+__all__ = ["BlockEngine"]
+
+F = np.float32
+_BLOCK = 512  # rows; C, M and G of a block stay in the cache
+_CHUNKS = 16
+
+
+class _Repeating:
+    """A view whose rows are few different ones, such as labels: everything is done per different row."""
+
+    def __init__(self, part: Part, unique: Any, rows: Any) -> None:
+        self.part, self.rows = part, rows
+        self.X = unique.astype(F)
+        self.count = np.bincount(rows, minlength=len(unique)).astype(F)[:, None]
+        if part.X.mean is not None:
+            self.X = self.X - part.X.mean
+        self.X *= F(part.X.scale)
+
+    def embed(self) -> Any:
+        from scipy.special import expit
+
+        self.C = expit(self.X @ self.part.W + self.part.v)
+        return F(self.part.alpha) * (self.C - F(0.5))
+
+    def finish(self, sums: Any, n: int, mcr: bool) -> Gradient:
+        """From the sum of B over the rows alike: sum (C - B)^2 = sum C^2 + B (1 - 2C), as B is 0 or 1."""
+        part, C = self.part, self.C
+        D = C * (1 - C)
+        fit = part.alpha * float((self.count * C * C + sums * (1 - 2 * C)).sum(dtype=np.float64))
+        G = self.count * C - sums
+        penalty = 0.0
+        if mcr:
+            gram = (self.count * C).T @ C
+            penalty = part.alpha * part.gamma / (2 * n) * float((gram * gram).sum(dtype=np.float64))
+            G += F(part.gamma / n) * (self.count * (C @ gram))
+        G *= D * F(2 * part.alpha)
+        return self.X.T @ G, G.sum(0), fit, penalty
+
+
+class _Dense:
+    """A view of different rows: its matrix, dense or CSR, and C for all rows."""
+
+    def __init__(self, part: Part, n: int) -> None:
+        self.part = part
+        self.X = part.X.X
+        self.sparse = sparse.issparse(self.X)
+        self.C = np.empty((n, part.W.shape[1]), dtype=F)
+
+    def fold(self) -> None:
+        """W and v with centring and scaling inside, so that scores are one product and one shift."""
+        X, part = self.part.X, self.part
+        self.W = np.ascontiguousarray(part.W * F(X.scale))
+        self.shift = part.v if X.mean is None else (part.v - X.mean @ self.W).astype(F)
+
+    def product(self, start: int, stop: int, out: Any) -> None:
+        if self.sparse:
+            csr_dot(self.X.indptr, self.X.indices, self.X.data, start, stop, self.W, out)
+        else:
+            np.dot(self.X[start:stop], self.W, out=out)
+
+    def add_transposed(self, start: int, stop: int, G: Any, out: Any, scratch: Any) -> None:
+        if self.sparse:
+            csr_tdot(self.X.indptr, self.X.indices, self.X.data, start, stop, G, out)
+        else:
+            np.dot(self.X[start:stop].T, G, out=scratch)
+            out += scratch
+
+
+class BlockEngine:
+    """Gradients in blocks; see the module's docstring. float32, every row present.
+
+    Parameters
+    ----------
+    parts : list of Part
+    n : int
+    kind : "paper", "weights" or None
+    threads : int, optional
+        As many as there are cores by default.
+    """
+
+    def __init__(self, parts: list[Part], n: int, kind: str | None, threads: int | None = None) -> None:
+        self.parts, self.n, self.kind = parts, n, kind
+        self.threads = threads or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else threads or 1
+        self.c = parts[0].W.shape[1]
+        self.views: list[_Dense | _Repeating] = [_classify(part, n) for part in parts]
+        self.B = np.empty((n, self.c), dtype=np.uint8)
+        step = -(-n // (_CHUNKS * _BLOCK)) * _BLOCK
+        self.chunks = [(start, min(n, start + step)) for start in range(0, n, step)]
+
+    def __enter__(self) -> Self:
+        from threadpoolctl import threadpool_limits
+
+        self._limits = threadpool_limits(limits=1, user_api="blas")  # threads are ours; BLAS gets one each
+        self._limits.__enter__()
+        self._pool = ThreadPoolExecutor(self.threads)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._pool.shutdown()
+        self._limits.__exit__(*exception)
+
+    def _each(self, work: Callable[[int, int], Any]) -> list[Any]:
+        return list(self._pool.map(lambda chunk: work(*chunk), self.chunks))
+
+    def gradients(self) -> list[Gradient]:
+        """For each part: dE/dW, dE/dv, alpha ‖B - C‖^2, alpha R, with B updated first."""
+        mcr = self.kind == "paper"
+        tables = {}
+        for i, view in enumerate(self.views):
+            if isinstance(view, _Repeating):
+                tables[i] = view.embed()
+            else:
+                view.fold()
+        first = self._each(lambda start, stop: self._embed(start, stop, tables, mcr))
+        grams = {i: sum(found[i] for found in first) for i in first[0]}
+        second = self._each(lambda start, stop: self._gradients(start, stop, grams, mcr))
+        out: list[Gradient] = []
+        for i, (view, part) in enumerate(zip(self.views, self.parts, strict=True)):
+            if isinstance(view, _Repeating):
+                dW, dv, fit, penalty = view.finish(sum(found[i] for found in second), self.n, mcr)
+            else:
+                dW, dv, fit, penalty = self._collect(part, [found[i] for found in second], grams.get(i))
+            if self.kind == "weights":
+                penalty = add_weight_penalty(part, self.n, dW)
+            out.append((dW, dv, fit, penalty))
+        return out
+
+    def _embed(self, start: int, stop: int, tables: dict[int, Any], mcr: bool) -> dict[int, Any]:
+        """First sweep over a chunk: C of each view, B, and C'C."""
+        T = np.empty((_BLOCK, self.c), dtype=F)
+        bits = np.empty(self.c, dtype=np.int32)
+        gram = np.empty((self.c, self.c), dtype=F)
+        grams = {i: np.zeros_like(gram) for i, view in enumerate(self.views) if isinstance(view, _Dense) and mcr}
+        for low in range(start, stop, _BLOCK):
+            high = min(stop, low + _BLOCK)
+            t = T[: high - low]
+            for i, view in enumerate(self.views):
+                if isinstance(view, _Repeating):
+                    gather_block(tables[i], view.rows[low:high], t, i == 0)
+                    continue
+                C = view.C[low:high]
+                view.product(low, high, C)
+                embed_block(C, view.shift, F(view.part.alpha), t, i == 0, bits, bits.view(F))
+                if mcr:
+                    np.dot(C.T, C, out=gram)
+                    grams[i] += gram
+            round_block(t, self.B[low:high])
+        return grams
+
+    def _gradients(self, start: int, stop: int, grams: dict[int, Any], mcr: bool) -> dict[int, Any]:
+        """Second sweep over a chunk: G block by block, X'G, column sums and the sum of squares."""
+        M = np.zeros((_BLOCK, self.c), dtype=F)
+        out: dict[int, Any] = {}
+        scaled, scratch = {}, {}
+        for i, view in enumerate(self.views):
+            if isinstance(view, _Repeating):
+                out[i] = np.zeros((len(view.X), self.c), dtype=F)
+            else:
+                out[i] = [np.zeros_like(view.W), np.zeros(self.c, dtype=F), 0.0]
+                scratch[i] = None if view.sparse else np.empty_like(view.W)
+                if mcr:
+                    scaled[i] = grams[i] * F(view.part.gamma / self.n)
+        for low in range(start, stop, _BLOCK):
+            high = min(stop, low + _BLOCK)
+            B = self.B[low:high]
+            for i, view in enumerate(self.views):
+                if isinstance(view, _Repeating):
+                    accumulate_rows(B, view.rows[low:high], out[i])
+                    continue
+                G = M[: high - low]
+                if mcr:
+                    np.dot(view.C[low:high], scaled[i], out=G)
+                else:
+                    G[:] = 0
+                found = out[i]
+                found[2] += float(gradient_block(view.C[low:high], G, B, found[1]))
+                view.add_transposed(low, high, G, found[0], scratch[i])
+        return out
+
+    def _collect(self, part: Part, found: list[Any], gram: Any) -> Gradient:
+        """Sum a view's chunks; put centring, scaling and 2 alpha on the small result instead of on n rows."""
+        dW = sum(f[0] for f in found[1:]) + found[0][0]
+        columns = sum(f[1] for f in found[1:]) + found[0][1]
+        if part.X.mean is not None:
+            dW -= part.X.mean[:, None] * columns
+        dW *= F(2 * part.alpha * part.X.scale)
+        fit = part.alpha * float(sum(f[2] for f in found))
+        penalty = 0.0
+        if gram is not None:
+            penalty = part.alpha * part.gamma / (2 * self.n) * float((gram * gram).sum(dtype=np.float64))
+        return dW, columns * F(2 * part.alpha), fit, penalty
+
+
+def _classify(part: Part, n: int) -> _Dense | _Repeating:
+    """Look for a narrow view of few different rows; everything else is taken as it is."""
+    X = part.X.X
+    if X.shape[1] <= 64:
+        dense = X.toarray() if sparse.issparse(X) else X
+        unique, rows = np.unique(np.ascontiguousarray(dense), axis=0, return_inverse=True)
+        if len(unique) <= max(1, n // 8):
+            return _Repeating(part, unique, rows.ravel().astype(np.int64))
+    return _Dense(part, n)
