@@ -41,6 +41,14 @@ def test_prepare_passes_options(tmp_path):
     assert prepare("arrays", data.save(tmp_path / "a.npz")).checksums() == data.checksums()
 
 
+def test_seed_and_progress_go_where_they_belong(tmp_path):
+    assert prepare("synthetic", n=50, seed=3).checksums() == prepare("synthetic", n=50, random_state=3).checksums()
+    path = prepare("synthetic", n=50).save(tmp_path / "a.npz")
+    assert len(prepare("arrays", path, seed=0, progress=print)) == 50
+    with pytest.raises(InputError, match="arrays does not draw a split; leave the seed out"):
+        prepare("arrays", path, seed=1)
+
+
 def test_prepare_refuses_what_it_does_not_know(tmp_path):
     with pytest.raises(InputError, match="no data set 'imagenet'; known: mirflickr, nuswide"):
         prepare("imagenet")

@@ -23,6 +23,7 @@ _SUBMODULES = (
     "engines",
     "exceptions",
     "features",
+    "kernels",
     "linalg",
     "methods",
     "similarity",
@@ -31,6 +32,7 @@ _SUBMODULES = (
 _HOMES = {
     "CCARetriever": "methods",
     "CMFH": "methods",
+    "CMSSH": "methods",
     "CVH": "methods",
     "CrossModalHasher": "base",
     "DMH": "methods",
@@ -43,6 +45,7 @@ _HOMES = {
     "MultiViewLinear": "methods",
     "Report": "results",
     "SCM": "methods",
+    "SePH": "methods",
     "bit_diagnostics": "diagnostics",
     "cross_modal_report": "report",
     "evaluate": "evaluation",
@@ -76,6 +79,7 @@ if TYPE_CHECKING:
     from .index import HammingIndex as HammingIndex
     from .index import Matches as Matches
     from .methods import CMFH as CMFH
+    from .methods import CMSSH as CMSSH
     from .methods import CVH as CVH
     from .methods import DMH as DMH
     from .methods import ITQ as ITQ
@@ -85,6 +89,7 @@ if TYPE_CHECKING:
     from .methods import CCARetriever as CCARetriever
     from .methods import MultiViewITQ as MultiViewITQ
     from .methods import MultiViewLinear as MultiViewLinear
+    from .methods import SePH as SePH
     from .methods import ladder as ladder
     from .report import cross_modal_report as cross_modal_report
     from .results import Report as Report

@@ -24,7 +24,7 @@ from .methods import DMH
 
 __all__ = ["DemoResult", "Example", "run_demo", "write_page"]
 
-TEXTS = ("cat", "rain cloud", "music", "money bank", "airplane travel")
+TEXTS = ("rain cloud", "music sound", "money bank", "airplane travel", "doctor hospital")
 METRICS = ("MAP[ties=expected]", "F1@r2")
 
 
@@ -144,7 +144,7 @@ def run_demo(
 
 def _attach_features(hasher: DMH, train: Dataset) -> None:
     """Keep the vocabulary and GIST with the model, where the data came from words and drawings."""
-    if "words" not in train.columns:
+    if "text" not in train.columns:
         return
     from .datasets import info
     from .features import GIST, FeaturePipeline, TagVectorizer
@@ -154,13 +154,13 @@ def _attach_features(hasher: DMH, train: Dataset) -> None:
         "image": GIST(size=train.provenance["gist"]["size"]),
     }
     # The same rows and the same setting as in the loader: the same vocabulary, in the same order.
-    hasher.attach(FeaturePipeline(steps).fit({"text": train.columns["words"], "image": []}))
+    hasher.attach(FeaturePipeline(steps).fit({"text": train.columns["text"], "image": []}))
 
 
 def _look_up(result: DemoResult, query: Dataset, database: Dataset, k: int = 8) -> None:
-    """Five queries in words find pictures; five pictures that training never saw find texts. Encoded codes."""
+    """Words find items (codes fused of both views); pictures that training never saw find texts (encoded)."""
     hasher = result.hasher
-    pictures = HammingIndex(n_bits=hasher.n_bits).add(hasher.encode("image", database.views["image"]))
+    pictures = HammingIndex(n_bits=hasher.n_bits).add(hasher.database_codes(database.views, rule="fused"))
     texts = HammingIndex(n_bits=hasher.n_bits).add(hasher.encode("text", database.views["text"]))
     where = result.data.splits["database"]
     if hasattr(hasher, "features_"):
@@ -263,12 +263,14 @@ small {{ display: block; text-align: center; color: #888; }}
 </style>
 <h1>Words find pictures, pictures find words</h1>
 <p>{n} items of <b>{name}</b>, codes of {bits} bits learned by DMH. A query and an item are compared by the number of
-bits in which their codes differ. Database codes below are <b>encoded</b>: made by the view's own hash function, without
-the item's labels.</p>
-<h2>A text finds pictures</h2><div class="scroll"><table>{by_text}</table></div>
-<h2>A picture that training never saw finds texts</h2><div class="scroll"><table>{by_image}</table></div>
+bits in which their codes differ.</p>
+<h2>Words find pictures</h2><p>Database codes: <b>fused</b>, made from an item's picture and terms together, without its
+labels.</p><div class="scroll"><table>{by_text}</table></div>
+<h2>A picture that training never saw finds texts</h2><p>Database codes: <b>encoded</b>, made from an item's terms
+alone, without its labels.</p><div class="scroll"><table>{by_image}</table></div>
 <h2>How good is it?</h2>
-<p><b>learned</b>: database codes made with the items' labels; <b>encoded</b>: without; random codes show chance.</p>
+<p><b>learned</b>: database codes made with the items' labels; <b>encoded</b>: by the other view's own hash function,
+without labels; random codes show chance.</p>
 <div class="scroll"><table><tr>{head}</tr>{body}</table></div>
 </html>
 """

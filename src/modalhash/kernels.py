@@ -71,13 +71,13 @@ def mean_squared_distance(X: Any) -> float:
         mean = np.asarray(csc.sum(axis=0)).ravel() / n
         around = csc.data - np.repeat(mean, stored)
         # what is stored, about the mean; what is not stored is a zero at that distance from the mean
-        return 2.0 * float(around @ around + (n - stored) @ (mean * mean)) / n
+        return float(2.0 * (around @ around + (n - stored) @ (mean * mean)) / n)
     mean = np.mean(X, axis=0, dtype=np.float64)
     total = 0.0
     for rows in _blocks(n, X.shape[1]):
         around = X[rows] - mean
         total += float(np.vdot(around, around))
-    return 2.0 * total / n
+    return float(2.0 * total / n)
 
 
 def squared_distances(X: Any, anchors: Any) -> Floats:
@@ -177,7 +177,7 @@ def choose_anchors(X: Any, n_anchors: int, kind: str, rng: np.random.Generator) 
     if kind == "random" or n <= n_anchors:
         rows = np.arange(n) if n <= n_anchors else np.sort(rng.choice(n, size=n_anchors, replace=False))
         chosen = X.tocsr()[rows].toarray() if sparse.issparse(X) else X[rows]
-        return chosen.astype(np.float64)
+        return np.asarray(chosen, dtype=np.float64)
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
 
@@ -325,11 +325,8 @@ class LabelAffinity:
         half = Y / 2.0
         squares = np.einsum("ij,ij->i", half, half)
         lanes = self._each_lane(lambda lane: self._lane_divergence(lane, Y, half, squares))
-        attract, repel, Z, cross_entropy = lanes[0]
-        for part in lanes[1:]:
-            attract, repel, Z, cross_entropy = (a + b for a, b in zip((attract, repel, Z, cross_entropy), part))
-        G = exaggeration * attract - repel / Z
-        return self.entropy + cross_entropy + float(np.log(Z)), G
+        attract, repel, Z, cross_entropy = (sum(parts[1:], start=parts[0]) for parts in zip(*lanes, strict=True))
+        return self.entropy + cross_entropy + float(np.log(Z)), exaggeration * attract - repel / Z
 
     def _each_lane(self, work: Any) -> list[Any]:
         """Run `work` on every lane's tiles, threads of one BLAS thread each; results in order of lane."""

@@ -1,7 +1,7 @@
 """Make the small golden files of CVH, SCM, MDBE and CMFH from outputs of their authors' programs.
 
-Run from the repository's root: ``python tests/golden/make_golden.py``. It reads ``../shared/reference``, which the tests
-themselves need only for the inputs; what is kept here are codes (packed), MAP, curves and the small random starts.
+Run from the repository's root: ``python tests/golden/make_golden.py``. It reads ``../shared/reference``, which the
+tests themselves need only for the inputs; what is kept here are packed codes, MAP, curves and the small starts.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def main() -> None:
                 "Outputs of the authors' own program, run under GNU Octave on data_synth.npz or data_wiki.npz.",
                 "Sources: " + ", ".join(f"{stem}.npz" for stem in by_bits.values()) + ".",
                 "Keys are BITS_NAME. Bi, Bt: codes of the training rows by each view's function; Bd: learned, label or "
-                "unified codes; Bqi, Bqt: query codes; all packed, little-endian. i2t, t2i: MAP over the whole database, "
-                "ties by row; _f: encoded database. P10, P20: the random start. obj: the objective's curve.",
+                "unified codes; Bqi, Bqt: query codes; all packed, little-endian. i2t, t2i: MAP over the whole "
+                "database, ties by row; _f: encoded database. P10, P20: the random start. obj: the objective's curve.",
                 "Made by tests/golden/make_golden.py.",
             ]
         )

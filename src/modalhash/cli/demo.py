@@ -69,7 +69,7 @@ def _save_index(result: Any, path: Path) -> Path:
     from ..index import HammingIndex
 
     database = result.data.rows("database")
-    codes = result.hasher.encode("image", database.views["image"])
+    codes = result.hasher.database_codes(database.views, rule="fused")
     titles = [describe(database, row) for row in range(len(database))]
     index = HammingIndex(n_bits=result.hasher.n_bits)
     index.add(codes, ids=result.data.splits["database"], payload={"title": titles})
@@ -81,8 +81,15 @@ def _text(result: Any, metrics: tuple[str, ...]) -> str:
     from ..results import text_table
 
     rows = [[str(r["bits"]), r["direction"], r["rule"], *(f"{r[name]:.3f}" for name in metrics)] for r in result.scores]
-    lines = [text_table(["bits", "query -> database", "rule", *metrics], rows), "", "A text finds pictures (encoded):"]
-    for title, examples in (("", result.by_text), ("\nA picture finds texts (encoded):", result.by_image)):
+    lines = [
+        text_table(["bits", "query -> database", "rule", *metrics], rows),
+        "",
+        "Words find pictures (database rule: fused, no labels):",
+    ]
+    for title, examples in (
+        ("", result.by_text),
+        ("\nA picture that training never saw finds texts (database rule: encoded):", result.by_image),
+    ):
         if title:
             lines.append(title)
         for example in examples:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..exceptions import InputError
 from .dataset import Dataset
-from .sources import SourceFile
+from .sources import Progress, SourceFile
 
 __all__ = ["DatasetInfo", "info", "list_datasets", "prepare"]
 
@@ -205,7 +205,14 @@ def info(name: str) -> DatasetInfo:
     return _BY_NAME[name]
 
 
-def prepare(name: str, source: str | Path | None = None, **options: Any) -> Dataset:
+def prepare(
+    name: str,
+    source: str | Path | None = None,
+    *,
+    seed: int | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Dataset:
     """Load a data set by name from files on disk.
 
     Parameters
@@ -214,8 +221,13 @@ def prepare(name: str, source: str | Path | None = None, **options: Any) -> Data
         One of :func:`list_datasets`.
     source : str or Path, optional
         The folder or file that holds it; `icons`, `openclipart` and `synthetic` do without.
+    seed : int, optional
+        Of the split (of the data, where they are made); 0 when it is left out. Where the files bring their own split, or
+        none is made, any other is an error.
+    progress : callable, optional
+        ``progress(done, total)``, for the loaders that take long enough to have one.
     **options
-        Those of its loader (``info(name).options``).
+        The others of its loader (``info(name).options``).
 
     Returns
     -------
@@ -227,6 +239,16 @@ def prepare(name: str, source: str | Path | None = None, **options: Any) -> Data
     (100, 128)
     """
     about = info(name)
+    if progress is not None and "progress" in about.options:
+        options["progress"] = progress
+    if seed is not None:
+        own = next((option for option in ("seed", "random_state") if option in about.options), None)
+        if own is not None:
+            options[own] = seed
+        elif seed != 0:
+            raise InputError(
+                f"{name} does not draw a split; leave the seed out, or call split(seed=...) on the result."
+            )
     unknown = [option for option in options if option not in about.options]
     if unknown:
         raise InputError(f"{name} has no option {', '.join(unknown)}; it has {', '.join(about.options)}.")

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..exceptions import InputError, MissingExtraError
-from .anchors import squared_distances
+from ..kernels import squared_distances
 from .images import map_images, open_image, stack_rows
 from .transformer import FeatureTransformer, Progress, check_count
 

@@ -26,7 +26,7 @@ def _faiss() -> Any:
     try:
         import faiss
     except ImportError as error:
-        raise MissingExtraError("faiss", "faiss") from error
+        raise MissingExtraError("faiss", "ann") from error
     return faiss
 
 
@@ -102,7 +102,7 @@ class ApproximateNeighbors:
         """Read what :meth:`to_bytes` gave, for `n` codes of `n_bytes` bytes."""
         faiss = _faiss()
         try:
-            index = faiss.downcast_IndexBinary(faiss.deserialize_index_binary(np.ascontiguousarray(data)))
+            index = faiss.deserialize_index_binary(np.ascontiguousarray(data))
         except RuntimeError as error:
             raise ModelFormatError(f"the FAISS part of the index cannot be read ({error}). Build it again.") from error
         kind = {"IndexBinaryIVF": "ivf", "IndexBinaryHNSW": "hnsw"}.get(type(index).__name__)

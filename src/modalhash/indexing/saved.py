@@ -51,6 +51,8 @@ def load_state(path: str | os.PathLike[str], *, verify: bool, threads: int) -> t
             structure = ApproximateNeighbors(parameters["kind"], int(parameters["effort"]), threads)
             structure.from_bytes(arrays["structure"], len(ids), n_bytes(records.n_bits))
             state = state.covered("search", Cover(structure, ids, fresh, int(config["structure_gone"])))
+    except ModelFormatError:
+        raise
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise ModelFormatError(f"{path} holds no usable index: {error}. Build the index again.") from error
     return state, parameters

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from .._popcount import _compiled, _popcount
 
-__all__ = ["in_parallel", "nearest", "pack_key", "spans", "unpack_keys", "within"]
+__all__ = ["grown", "in_parallel", "nearest", "pack_key", "sort_hits", "spans", "unpack_keys", "within"]
 
 _BLOCK = 4096
 """Items per block: 32 kB of one word, which stays in the cache while the queries of a task pass over it."""
@@ -32,10 +32,9 @@ _SMALL = 1 << 21
 _KEPT = 1 << 22
 """Most candidates that a task holds at a time."""
 
-# A hit as one integer that sorts by query, distance, row: 10 bits of query within the task, 13 of distance, 40 of row.
-_ROW_BITS, _DISTANCE_BITS = 40, 13
-MAX_QUERIES_PER_TASK = 1 << 10
-MAX_BITS = (1 << _DISTANCE_BITS) - 1
+_ROW_BITS = 40
+"""A hit is one integer that sorts by distance, then row: the row in the low 40 bits, the distance above them."""
+_INSERTION, _DIGIT = 24, 8
 
 Result = TypeVar("Result")
 
@@ -111,9 +110,52 @@ def _nearest(
 
 
 @_compiled
-def pack_key(query: int, distance: int, row: int) -> int:
-    """One integer that sorts by query, then distance, then row."""
-    return (query << (_ROW_BITS + _DISTANCE_BITS)) | (distance << _ROW_BITS) | row
+def pack_key(distance: int, row: int) -> int:
+    """One integer that sorts by distance, then row."""
+    return (distance << _ROW_BITS) | row
+
+
+@_compiled
+def _sort_by_digits(keys: Any, spare: Any, counts: Any, low: int, high: int) -> None:
+    # Stable sort by the bits low..high, a digit at a time from the lowest (LSD radix sort).
+    n = keys.shape[0]
+    for shift in range(low, high, _DIGIT):
+        counts[:] = 0
+        for x in range(n):
+            counts[(keys[x] >> shift) & 255] += 1
+        place = 0
+        for digit in range(256):
+            place, counts[digit] = place + counts[digit], place
+        for x in range(n):
+            digit = (keys[x] >> shift) & 255
+            spare[counts[digit]] = keys[x]
+            counts[digit] += 1
+        keys[:] = spare[:n]
+
+
+@_compiled
+def sort_hits(keys: Any, spare: Any, counts: Any, row_bits: int, distance_bits: int) -> Any:
+    """Sort keys whose rows and distances have so many bits; `spare` and `counts` are scratch.
+
+    Returns
+    -------
+    ndarray of int64
+        The scratch, longer if it had to be.
+    """
+    n = keys.shape[0]
+    if n <= _INSERTION:
+        for x in range(1, n):
+            key, y = keys[x], x
+            while y > 0 and keys[y - 1] > key:
+                keys[y] = keys[y - 1]
+                y -= 1
+            keys[y] = key
+        return spare
+    if spare.shape[0] < n:
+        spare = np.empty(2 * n, np.int64)
+    _sort_by_digits(keys, spare, counts, 0, row_bits)
+    _sort_by_digits(keys, spare, counts, _ROW_BITS, _ROW_BITS + distance_bits)
+    return spare
 
 
 @_compiled
@@ -127,21 +169,22 @@ def grown(keys: Any, needed: int) -> Any:
 
 
 @_compiled
-def _within(words: Any, begin: int, end: int, queries: Any, radius: int, distance: Any, counts: Any) -> Any:
-    # Keys of the items begin..end within the radius, in order of query and row; counts[i] of them are query i's.
+def _within(words: Any, n: int, queries: Any, radius: int, distance_bits: int, distance: Any, counts: Any) -> Any:
+    # Keys of the items within the radius, sorted, query after query; counts[i] of them are query i's.
     keys, total = np.empty(1024, np.int64), 0
+    spare, digits = np.empty(1024, np.int64), np.empty(256, np.int64)
     for i in range(queries.shape[0]):
         start = total
-        for group in range(begin, end, _GROUP):
-            size = min(_GROUP, end - group)
+        for group in range(0, n, _GROUP):
+            size = min(_GROUP, n - group)
             if not _measure(words, queries[i], group, group + size, radius + 1, distance):
                 continue
             keys = grown(keys, total + size)
             for j in range(size):
-                d = np.int64(distance[j])
-                if d <= radius:
-                    keys[total] = pack_key(i, d, group + j)
+                if distance[j] <= radius:
+                    keys[total] = pack_key(np.int64(distance[j]), group + j)
                     total += 1
+        spare = sort_hits(keys[start:total], spare, digits, 0, distance_bits)  # rows ascend already
         counts[i] = total - start
     return keys[:total]
 
@@ -171,10 +214,10 @@ def spans(n: int, size: int) -> list[tuple[int, int]]:
     return [(start, min(n, start + size)) for start in range(0, n, size)]
 
 
-def unpack_keys(keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Rows and distances of keys made by :func:`pack_key`."""
-    distances = (keys >> _ROW_BITS) & MAX_BITS
-    return keys & ((1 << _ROW_BITS) - 1), distances.astype(np.int32)
+def unpack_keys(parts: Sequence[NDArray[np.int64]]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Rows and distances of keys made by :func:`pack_key`, part after part."""
+    keys = np.concatenate(parts) if len(parts) else np.empty(0, np.int64)
+    return keys & ((1 << _ROW_BITS) - 1), (keys >> _ROW_BITS).astype(np.int32)
 
 
 def nearest(
@@ -258,12 +301,9 @@ def within(
     width = np.int32 if words.dtype == np.uint32 else np.int64
 
     def task(start: int, stop: int) -> NDArray[np.int64]:
-        keys: NDArray[np.int64] = _within(
-            words, 0, n, queries[start:stop], radius, np.empty(_GROUP, width), counts[start:stop]
-        )
-        keys.sort()
+        some, out = queries[start:stop], counts[start:stop]
+        keys: NDArray[np.int64] = _within(words, n, some, radius, radius.bit_length(), np.empty(_GROUP, width), out)
         return keys
 
     keys = in_parallel(task, spans(m, max(1, min(_QUERIES, -(-m // threads)))), threads)
-    rows, distances = unpack_keys(np.concatenate(keys) if keys else np.empty(0, np.int64))
-    return rows, distances, counts
+    return *unpack_keys(keys), counts

@@ -174,4 +174,7 @@ def _read_header(file: Path) -> tuple[dict[str, Any], dict[str, list[int]], int]
         raise ModelFormatError(
             f"it has format version {config['format_version']!r}; this modalhash reads version {FORMAT_VERSION}"
         )
+    for name, declared in config["arrays"].items():
+        if any(header[name][key] != declared[key] for key in ("dtype", "shape")):
+            raise ModelFormatError(f"its header contradicts itself about array {name!r}")
     return config, {name: header[name]["data_offsets"] for name in config["arrays"]}, 8 + length

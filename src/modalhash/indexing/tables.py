@@ -23,12 +23,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._popcount import _compiled, _popcount
-from .scan import MAX_QUERIES_PER_TASK, grown, in_parallel, pack_key, spans, unpack_keys
+from .scan import grown, in_parallel, pack_key, sort_hits, spans, unpack_keys
 
 __all__ = ["ChunkTables", "best_plan", "chunk_radii", "flips"]
 
 _PROBE, _CANDIDATE, _SCANNED = 30.0, 1.5, 0.3
 """Nanoseconds, by measurement: one bucket met, one code in it measured, one word scanned."""
+_QUERIES = 1024
+"""Most queries per task of a thread."""
+_PROBES_AHEAD = 1024
 _MAX_CHUNKS = 12
 _MAX_PROBES = 1 << 16
 _MAX_SLOT_BITS = 26
@@ -93,12 +96,12 @@ def best_plan(n: int, n_bits: int, radius: int) -> int | None:
 
 
 @_compiled
-def _key(code: Any, lo: int, width: int) -> Any:
-    # Bits lo..lo + width of a code of 64-bit words.
+def _key(codes: Any, i: int, lo: int, width: int) -> Any:
+    # Bits lo..lo + width of code i, of 64-bit words. (Handing over a row instead would count references: slower.)
     w, shift = lo >> 6, np.uint64(lo & 63)
-    key = code[w] >> shift
+    key = codes[i, w] >> shift
     if (lo & 63) + width > 64:
-        key |= code[w + 1] << (np.uint64(64) - shift)
+        key |= codes[i, w + 1] << (np.uint64(64) - shift)
     if width < 64:
         key &= (np.uint64(1) << np.uint64(width)) - np.uint64(1)
     return key
@@ -115,7 +118,7 @@ def _fill(codes: Any, lo: int, width: int, slot_bits: int, starts: Any, bucket: 
     n = codes.shape[0]
     slots = np.empty(n, np.uint32)
     for i in range(n):
-        key = _key(codes[i], lo, width)
+        key = _key(codes, i, lo, width)
         slots[i] = _slot(key, width, slot_bits)
         mark = _slot(key, width, slot_bits + _FILTER_BITS)
         seen[mark >> np.uint64(6)] |= np.uint64(1) << (mark & np.uint64(63))
@@ -132,6 +135,48 @@ def _fill(codes: Any, lo: int, width: int, slot_bits: int, starts: Any, bucket: 
 
 
 @_compiled
+def _probe(
+    queries: Any,
+    first: int,
+    edges: Any,
+    slot_bits: int,
+    starts: Any,
+    seen: Any,
+    masks: Any,
+    cuts: Any,
+    out: Any,
+    n: Any,
+) -> None:
+    # The buckets to look into for the queries from the first: out[i, :n[i]] are rows (chunk, mask, begin, end).
+    for i in range(min(n.shape[0], queries.shape[0] - first)):
+        total = 0
+        for c in range(edges.shape[0]):
+            width = edges[c, 1]
+            own = _key(queries, first + i, edges[c, 0], width)
+            for f in range(cuts[c], cuts[c + 1]):
+                mark = _slot(own ^ masks[f], width, slot_bits + _FILTER_BITS)
+                if (seen[c, mark >> np.uint64(6)] >> (mark & np.uint64(63))) & np.uint64(1):
+                    slot = _slot(own ^ masks[f], width, slot_bits)
+                    out[i, total, 0], out[i, total, 1] = c, f
+                    out[i, total, 2], out[i, total, 3] = starts[c, slot], starts[c, slot + 1]
+                    total += 1
+        n[i] = total
+
+
+@_compiled
+def _first_time(queries: Any, q: int, codes: Any, x: int, c: int, mask: Any, edges: Any, reach: Any) -> bool:
+    # Code x, met in a bucket of chunk c, counts there if its key is the one looked for, and if no earlier chunk is
+    # close enough for it to have been met before.
+    if _key(codes, x, edges[c, 0], edges[c, 1]) ^ _key(queries, q, edges[c, 0], edges[c, 1]) != mask:
+        return False
+    for e in range(c):
+        other = _key(codes, x, edges[e, 0], edges[e, 1]) ^ _key(queries, q, edges[e, 0], edges[e, 1])
+        if np.int64(_popcount(other)) <= reach[e]:
+            return False
+    return True
+
+
+@_compiled
 def _gather(
     queries: Any,
     radius: int,
@@ -142,45 +187,39 @@ def _gather(
     owners: Any,
     seen: Any,
     masks: Any,
-    first_mask: Any,
+    cuts: Any,
     reach: Any,
     groups: Any,
     rows: Any,
+    row_bits: int,
+    distance_bits: int,
     counts: Any,
 ) -> Any:
-    # Keys (query, distance, row) of all rows within the radius, each once; counts[i] of them are query i's.
-    keys, total, words = np.empty(1024, np.int64), 0, queries.shape[1]
-    for i in range(queries.shape[0]):
-        begin, query = total, queries[i]
-        for c in range(edges.shape[0]):
-            lo, width = edges[c, 0], edges[c, 1]
-            own, bucket, start = _key(query, lo, width), buckets[c], starts[c]
-            for f in range(first_mask[c], first_mask[c + 1]):
-                key = own ^ masks[f]
-                mark = _slot(key, width, slot_bits + _FILTER_BITS)
-                if not (seen[c, mark >> np.uint64(6)] >> (mark & np.uint64(63))) & np.uint64(1):
-                    continue
-                slot = _slot(key, width, slot_bits)
-                for x in range(start[slot], start[slot + 1]):
-                    d = np.int64(_popcount(bucket[x, 0] ^ query[0]))
-                    for w in range(1, words):
-                        d += np.int64(_popcount(bucket[x, w] ^ query[w]))
-                    if d > radius:
-                        continue
-                    # Each code once: by the first chunk that is close enough, from the slot of its own key.
-                    code = bucket[x]
-                    new = _key(code, lo, width) ^ own == masks[f]
-                    for e in range(c):
-                        if new:
-                            other = _key(code, edges[e, 0], edges[e, 1]) ^ _key(query, edges[e, 0], edges[e, 1])
-                            new = np.int64(_popcount(other)) > reach[e]
-                    if new:
+    # Keys of all rows within the radius, sorted, query after query; counts[i] of them are query i's.
+    keys, total, n_words = np.empty(1024, np.int64), 0, queries.shape[1]
+    spare, digits = np.empty(1024, np.int64), np.empty(256, np.int64)
+    # Buckets are found for many queries before the first is opened: the waits for memory overlap.
+    ahead = max(1, min(queries.shape[0], _PROBES_AHEAD // masks.shape[0]))
+    probes, n_probes = np.empty((ahead, masks.shape[0], 4), np.uint32), np.empty(ahead, np.int64)
+    for first in range(0, queries.shape[0], ahead):
+        _probe(queries, first, edges, slot_bits, starts, seen, masks, cuts, probes, n_probes)
+        for q in range(first, min(first + ahead, queries.shape[0])):
+            begin = total
+            for p in range(n_probes[q - first]):
+                c, f = probes[q - first, p, 0], probes[q - first, p, 1]
+                for x in range(probes[q - first, p, 2], probes[q - first, p, 3]):
+                    d = np.int64(_popcount(buckets[c, x, 0] ^ queries[q, 0]))
+                    for w in range(1, n_words):
+                        d += np.int64(_popcount(buckets[c, x, w] ^ queries[q, w]))
+                    if d <= radius and _first_time(queries, q, buckets[c], x, c, masks[f], edges, reach):
                         g = owners[c, x]
                         keys = grown(keys, total + groups[g + 1] - groups[g])
                         for y in range(groups[g], groups[g + 1]):
-                            keys[total] = pack_key(i, d, rows[y])
+                            keys[total] = pack_key(d, rows[y])
                             total += 1
-        counts[i] = total - begin
+            if total > begin + 1:
+                spare = sort_hits(keys[begin:total], spare, digits, row_bits, distance_bits)
+            counts[q] = total - begin
     return keys[:total]
 
 
@@ -277,7 +316,7 @@ class ChunkTables:
         tables, (_, groups, rows) = self._cuts[n_chunks], self._distinct
         reach = np.array(chunk_radii(radius, n_chunks), dtype=np.int64)
         masks = [flips(int(w), int(r)) for w, r in zip(tables.edges[:, 1], reach, strict=True)]
-        first_mask = np.concatenate([[0], np.cumsum([len(m) for m in masks])]).astype(np.int64)
+        cuts = np.concatenate([[0], np.cumsum([len(m) for m in masks])]).astype(np.int64)
         flat = np.concatenate(masks)
         m = queries.shape[0]
         counts = np.zeros(m, np.int64)
@@ -294,16 +333,16 @@ class ChunkTables:
                 tables.owners,
                 tables.seen,
                 flat,
-                first_mask,
+                cuts,
                 reach,
                 groups,
                 rows,
+                self.n.bit_length(),
+                radius.bit_length(),
                 counts[start:stop],
             )
-            keys.sort()
             return keys
 
         threads = 1 if m * len(flat) < 2048 else threads
-        keys = in_parallel(task, spans(m, max(1, min(MAX_QUERIES_PER_TASK, -(-m // threads)))), threads)
-        found, distances = unpack_keys(np.concatenate(keys) if keys else np.empty(0, np.int64))
-        return found, distances, counts
+        keys = in_parallel(task, spans(m, max(1, min(_QUERIES, -(-m // threads)))), threads)
+        return *unpack_keys(keys), counts

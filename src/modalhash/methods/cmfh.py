@@ -61,7 +61,7 @@ from ..views import View
 
 __all__ = ["CMFH"]
 
-FORMS = {"2013": 1000, "2015": 25}
+FORMS = {"2013": 500, "2015": 25}
 """The forms, and how many iterations each runs at most unless told."""
 
 
@@ -81,9 +81,10 @@ class CMFH(CrossModalHasher):
     ridge : float
         gamma.
     n_iter : int or None
-        Iterations at most; None is 1,000 for the 2013 form, which stops by `tol`, and 25 for the 2015 form.
+        Iterations at most; None is 500 for the 2013 form, which stops by `tol`, and 25 for the 2015 form.
     tol : float
-        The 2013 form stops when its objective falls by less.
+        The 2013 form stops when its objective falls by less. Both are in the features' units: views with values in
+        the hundreds need a larger `tol`, or division by a constant.
     init : dict of str to array (d, n_bits), optional
         The start of P by view; uniform on (0, 1) where not given.
     init_factor : array of shape (n, n_bits), optional
@@ -103,7 +104,7 @@ class CMFH(CrossModalHasher):
     --------
     >>> import modalhash as mh
     >>> data = mh.datasets.make_synthetic(n=300, random_state=0)
-    >>> hasher = mh.CMFH(n_bits=16, random_state=0).fit(data.views)
+    >>> hasher = mh.CMFH(n_bits=16, tol=100, random_state=0).fit(data.views)
     >>> bool((hasher.database_codes(data.views, rule="unified") == hasher.train_codes_).all())
     True
     """
@@ -192,7 +193,8 @@ class CMFH(CrossModalHasher):
         self.train_codes_ = pack_scores(sum(views[i].apply(self.unified_weights_[i]) for i in views))
         if not converged:
             warnings.warn(
-                f"CMFH did not reach tol={self.tol} in {K} iterations. Raise n_iter or tol.",
+                f"CMFH did not reach tol={self.tol} in {K} iterations. Raise n_iter or tol, or divide views with large "
+                "values by a constant.",
                 ConvergenceWarning,
                 stacklevel=3,
             )

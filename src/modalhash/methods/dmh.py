@@ -224,40 +224,38 @@ class DMH(CrossModalHasher):
         self._check_names(data)
         parts, transforms = self._start(data, rng)
         K = int(self.n_iter)
+        steps = [self.step_start - (self.step_start - self.step_end) * k / K for k in range(K)]  # line 2
+        watched = self.tol is not None or self.callback is not None or self.verbose > 0
         curve: list[list[Any]] = []
-        previous = float("nan")
-        converged = False
         with choose_engine(parts, data.n_rows, self.decorrelation_kind) as engine:
-            for k in range(K):
-                dt = self.step_start - (self.step_start - self.step_end) * k / K
-                terms: list[Any] = []
-                gradients = engine.gradients()  # at Eq. (updateB)'s codes
-                for part, (dW, dv, fit, penalty) in zip(parts, gradients, strict=True):
-                    terms += [fit, penalty]
-                    if self.normalize_gradient:
-                        norm = (dW * dW).sum() ** 0.5
-                        dW /= norm + (norm == 0)
-                    part.v -= dt * (dv / part.X.shape[0])  # Eq. (updatab) carries 1/n
-                    part.W -= dt * dW  # Eq. (updateW)
-                curve.append(terms)
-                if self.tol is None and self.callback is None and not self.verbose:
-                    continue
-                objective = float(sum(float(t) for t in terms))
-                if self.verbose and (k % self.verbose == 0 or k == K - 1):
-                    _log.info("DMH iteration %d of %d: objective %.6g", k + 1, K, objective)
-                if self.callback is not None:
-                    self.callback(k + 1, K, objective)
-                if self.tol is not None and abs(previous - objective) <= self.tol * abs(previous):
-                    converged = True
+            stride = engine.stride if watched else K
+            while len(curve) < K:
+                curve += engine.advance(steps[len(curve) : len(curve) + stride], self.normalize_gradient)  # lines 3-5
+                if watched and self._look(curve, stride):
                     break
-                previous = objective
         self._finish(parts, transforms, curve, data.n_rows)
-        if self.tol is not None and not converged:
+        if self.tol is not None and not self._settled(self.objective_[-1 - stride :]):
             warnings.warn(
                 f"DMH did not reach tol={self.tol} in {K} iterations. Raise n_iter or tol, or leave tol=None.",
                 ConvergenceWarning,
                 stacklevel=3,
             )
+
+    def _look(self, curve: list[list[Any]], stride: int) -> bool:
+        """Tell the log and the callback how it goes; True when the tolerance is reached."""
+        k, K = len(curve), int(self.n_iter)
+        recent = [float(sum(float(term) for term in terms)) for terms in curve[-1 - stride :: stride]]
+        if self.verbose and (k % self.verbose < stride or k == K):
+            _log.info("DMH iteration %d of %d: objective %.6g", k, K, recent[-1])
+        if self.callback is not None:
+            self.callback(k, K, recent[-1])
+        return self._settled(recent)
+
+    def _settled(self, recent: Any) -> bool:
+        """Whether the relative change of the objective between the first and the last of `recent` is within tol."""
+        if self.tol is None or len(recent) < 2:
+            return False
+        return bool(abs(recent[0] - recent[-1]) <= self.tol * abs(recent[0]))
 
     def _check_names(self, data: TrainingData) -> None:
         known = {*data.views, LABELS}

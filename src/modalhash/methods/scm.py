@@ -29,7 +29,8 @@ Departures from the paper
 - As the authors' program does: when the leading value grows instead of falling, the sequence stops, and the
   remaining bits are the leading pairs of the unsupervised CCA, in reverse order. Where the views have fewer pairs
   than that needs (a narrow view), the sequence goes on until they suffice, and a RankWarning says so.
-- Directions in which a view does not vary are left out, so that "orth" never turns complex.
+- Directions in which a view does not vary are left out, so that "orth" never turns complex; bits beyond those that
+  exist are zero, with a RankWarning.
 
 Checked against
 ---------------
@@ -64,7 +65,7 @@ class SCM(CrossModalHasher):
         Length of a code. Codes of fewer bits are not a prefix of codes of more.
     variant : "seq" or "orth"
         "seq" learns bit after bit, any number of them. "orth" learns all at once; it has no more directions than
-        labels, and warns beyond.
+        there are labels, and warns beyond.
     ridge : float
         Added to the diagonal of each view's second moments.
 
@@ -111,7 +112,11 @@ class SCM(CrossModalHasher):
         for name, T in zip(views, (Tx, Ty), strict=True):
             if T.shape[1] == 0:
                 raise InputError(f"view {name!r} is constant: every row is the same. Leave it out.")
-        Cxy = 2.0 * self.n_bits * cross(X, Ln) @ cross(Y, Ln).T
+        XL, YL = cross(X, Ln), cross(Y, Ln)
+        # Labels that never change are orthogonal to centred views, up to rounding; ‖Ln‖_F is the root of n.
+        if min(np.linalg.norm(Tx.T @ XL), np.linalg.norm(Ty.T @ YL)) <= 1e-8 * np.sqrt(data.n_rows):
+            raise InputError("the labels are the same for every row; SCM has nothing to learn from them.")
+        Cxy = 2.0 * self.n_bits * XL @ YL.T
         if self.variant == "orth":
             Wx, Wy = self._orthogonal(Tx, Ty, Cxy)
         else:
@@ -120,32 +125,24 @@ class SCM(CrossModalHasher):
             self._set_linear(name, W, np.zeros(self.n_bits), transforms[name])
 
     def _orthogonal(self, Tx: Any, Ty: Any, Cxy: Any) -> tuple[Any, Any]:
-        c, available = self.n_bits, min(Tx.shape[1], Ty.shape[1])
-        if c > available:
-            raise InputError(
-                f"SCM-orth gives at most as many bits as the poorer view has directions: {available}; n_bits is {c}. "
-                'Ask for fewer bits, or use variant="seq".'
-            )
-        Wx, Wy, s = cca(Tx, Ty, Cxy, c)
-        rank = int((s > 1e-9 * s[0]).sum()) if s[0] > 0 else 0
-        if rank == 0:
-            raise InputError("the labels are the same for every row; SCM has nothing to learn from them.")
+        c, k = self.n_bits, min(self.n_bits, Tx.shape[1], Ty.shape[1])
+        Wx, Wy, values = np.zeros((len(Tx), c)), np.zeros((len(Ty), c)), np.zeros(c)
+        Wx[:, :k], Wy[:, :k], values[:k] = cca(Tx, Ty, Cxy, k)
+        rank = int((values > 1e-9 * values[0]).sum())
         if rank < c:
             warnings.warn(
-                f"the labels span {rank} directions only: of the {c} bits of SCM-orth, {c - rank} are noise. "
-                f'Ask for at most {rank} bits, or use variant="seq".',
+                f"labels and views have {rank} directions in common: of the {c} bits of SCM-orth, {c - rank} are "
+                f'noise. Ask for at most {rank} bits, or use variant="seq".',
                 RankWarning,
                 stacklevel=4,
             )
-        self.correlations_, self.n_sequential_ = s, rank
+        self.correlations_, self.n_sequential_ = values, rank
         return Wx, Wy
 
     def _sequential(self, X: CentredMatrix, Y: CentredMatrix, Tx: Any, Ty: Any, Cxy: Any) -> tuple[Any, Any]:
         c = self.n_bits
         Wx, Wy, values = np.zeros((len(Tx), c)), np.zeros((len(Ty), c)), np.zeros(c)
         C = Tx.T @ Cxy @ Ty  # the residual, whitened once
-        if not np.abs(C).max() > 0:
-            raise InputError("the labels are the same for every row; SCM has nothing to learn from them.")
         fill, previous, overrun, t = min(Tx.shape[1], Ty.shape[1]), np.inf, 0, 0
         while t < c:
             u, v, w = top_singular_pair(C)

@@ -18,7 +18,7 @@ import numpy as np
 from scipy import sparse
 
 from .kernels import accumulate_rows, csr_dot, csr_tdot, embed_block, gather_block, gradient_block, round_block
-from .objective import Gradient, Part, add_weight_penalty
+from .objective import Engine, Gradient, Part, add_weight_penalty
 
 __all__ = ["BlockEngine"]
 
@@ -88,7 +88,7 @@ class _Dense:
             out += scratch
 
 
-class BlockEngine:
+class BlockEngine(Engine):
     """Gradients in blocks; see the module's docstring. float32, every row present.
 
     Parameters
@@ -101,7 +101,7 @@ class BlockEngine:
     """
 
     def __init__(self, parts: list[Part], n: int, kind: str | None, threads: int | None = None) -> None:
-        self.parts, self.n, self.kind = parts, n, kind
+        super().__init__(parts, n, kind)
         self.threads = threads or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else threads or 1
         self.c = parts[0].W.shape[1]
         self.views: list[_Dense | _Repeating] = [_classify(part, n) for part in parts]

@@ -6,8 +6,9 @@ Equation names are the labels of the paper's source.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -59,16 +60,61 @@ class Part:
 Gradient = tuple[Any, Any, Any, Any]
 
 
-class Engine(Protocol):
-    """What a solver needs: gradients at the parts' present W and v."""
+class Engine:
+    """Evaluates the gradient at the parts' present W and v, and takes the paper's steps with it.
 
-    def __enter__(self) -> Self: ...
+    Parameters
+    ----------
+    parts : list of Part
+        Their W and v are changed in place.
+    n : int
+        Items.
+    kind : str or None
+        One of :data:`KINDS`.
+    """
 
-    def __exit__(self, *exception: object) -> None: ...
+    stride = 1
+    """After how many iterations it is cheap to look at the objective."""
+
+    def __init__(self, parts: list[Part], n: int, kind: str | None) -> None:
+        self.parts, self.n, self.kind = parts, n, kind
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        return None
 
     def gradients(self) -> list[Gradient]:
         """For each part: dE/dW, dE/dv, alpha ‖B - C‖^2, alpha R, with B updated first."""
-        ...
+        raise TypeError(f"{type(self).__name__} does not say how to compute gradients.")
+
+    def advance(self, steps: Sequence[float], normalize: bool) -> list[list[Any]]:
+        """Lines 3 to 5 of Algorithm 2 (of Algorithm 1 without `normalize`), once for each step length.
+
+        Parameters
+        ----------
+        steps : sequence of float
+        normalize : bool
+            Divide the step of W by the gradient's norm.
+
+        Returns
+        -------
+        list of list
+            Per iteration, the two parts of the objective for each view, before the step.
+        """
+        curve = []
+        for dt in steps:
+            terms: list[Any] = []
+            for part, (dW, dv, fit, penalty) in zip(self.parts, self.gradients(), strict=True):
+                terms += [fit, penalty]
+                if normalize:
+                    norm = (dW * dW).sum() ** 0.5
+                    dW /= norm + (norm == 0)
+                part.v -= dt * (dv / part.X.shape[0])  # Eq. (updatab) carries 1/n
+                part.W -= dt * dW  # Eq. (updateW)
+            curve.append(terms)
+        return curve
 
 
 def unified_codes(parts: list[Part], C: list[Any], n: int) -> Any:
@@ -145,24 +191,8 @@ def add_weight_penalty(part: Part, n: int, dW: Any) -> Any:
     return (part.alpha * part.gamma * n / 2) * (gram * gram).sum()
 
 
-class ReferenceEngine:
-    """The plain version: whole arrays, NumPy or torch. The other engines are tested against it.
-
-    Parameters
-    ----------
-    parts : list of Part
-    n : int
-    kind : str or None
-    """
-
-    def __init__(self, parts: list[Part], n: int, kind: str | None) -> None:
-        self.parts, self.n, self.kind = parts, n, kind
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        return None
+class ReferenceEngine(Engine):
+    """The plain version: whole arrays, NumPy or torch. The other engines are tested against it."""
 
     def gradients(self) -> list[Gradient]:
         """For each part: dE/dW, dE/dv, alpha ‖B - C‖^2, alpha R, with B updated first."""
