@@ -178,3 +178,12 @@ def test_rendering_fits_and_centres(width, height):
 def test_rendering_refuses_what_is_no_drawing():
     with pytest.raises(InputError, match="cannot be rendered"):
         render_svg("not svg", 16)
+
+
+@pytest.mark.parametrize("unit", ["", "px", "pt", "mm", "cm", "in"])
+def test_drawings_sized_in_any_unit_are_rendered(unit):
+    size = f'width="40{unit}" height="20{unit}"'
+    column = render_svg(f'<svg xmlns="http://www.w3.org/2000/svg" {size}><rect {size}/></svg>', 32)[:, 16, 0]
+    assert column[:6].tolist() == [255] * 6
+    assert column[10:22].tolist() == [0] * 12
+    assert column[-6:].tolist() == [255] * 6

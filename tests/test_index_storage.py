@@ -232,7 +232,7 @@ def test_kill_9_in_the_middle_of_a_save_leaves_the_old_or_the_new(tmp_path):
             child.send_signal(signal.SIGKILL)
             child.wait()
             child.stdout.close()
-        left = list(tmp_path.glob(".*.tmp"))
+        left = list(tmp_path.glob(".*.tmp*"))
         interrupted += bool(left)
         for file in left:
             file.unlink()

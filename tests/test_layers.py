@@ -13,7 +13,7 @@ import modalhash
 
 ROOT = Path(modalhash.__file__).parent
 LAYERS = [
-    {"exceptions", "codes", "linalg", "similarity", "kernels", "spectral"},
+    {"exceptions", "lazy", "codes", "linalg", "similarity", "kernels", "spectral"},
     {"views", "labels", "datasets", "features", "bundle", "parameters"},
     {"base", "solvers"},
     {"methods"},

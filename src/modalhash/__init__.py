@@ -11,8 +11,9 @@ Names are loaded when first used: ``import modalhash`` itself imports next to no
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from .lazy import lazy_names
 
 __version__ = "0.1.0"
 
@@ -56,20 +57,7 @@ _HOMES = {
 __all__ = ["__version__", *_SUBMODULES, *_HOMES]
 
 
-def __getattr__(name: str) -> Any:
-    if name in _SUBMODULES:
-        return importlib.import_module(f".{name}", __name__)
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f".{home}", __name__), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
-
+__getattr__, __dir__ = lazy_names(__name__, _HOMES, _SUBMODULES)
 
 if TYPE_CHECKING:
     from .base import CrossModalHasher as CrossModalHasher

@@ -13,15 +13,15 @@ import json
 import logging
 import os
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from .exceptions import ModelFormatError
+from .exceptions import InputError, ModelFormatError
 
-__all__ = ["FORMAT_VERSION", "atomic_write", "flatten", "read_folder", "unflatten", "write_folder"]
+__all__ = ["FORMAT_VERSION", "atomic_write", "flatten", "read_folder", "unflatten", "write_folder", "write_whole"]
 
 FORMAT_VERSION = 1
 CONFIG, TENSORS = "config.json", "model.safetensors"
@@ -47,20 +47,45 @@ def atomic_write(path: str | os.PathLike[str], content: bytes | Iterable[bytes |
     ...     (pathlib.Path(folder) / "a.txt").read_bytes()
     b'whole'
     """
+    pieces = [content] if isinstance(content, bytes) else content
+
+    def write(temporary: Path) -> None:
+        with temporary.open("wb") as file:
+            file.writelines(pieces)
+
+    write_whole(path, write)
+
+
+def write_whole(path: str | os.PathLike[str], write: Callable[[Path], None]) -> Path:
+    """Let `write` fill a new file beside `path`, then move it there in one step.
+
+    Parameters
+    ----------
+    path : path
+    write : callable
+        Gets the path of the new file, which has the same ending. If it raises, nothing is left behind and an old
+        file stays as it was.
+
+    Returns
+    -------
+    Path
+    """
     path = Path(path)
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    if not path.parent.is_dir():
+        raise InputError(f"cannot write {path}: the folder {path.parent} does not exist. Make it first.")
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=f".tmp{path.suffix}")
+    os.close(handle)
+    temporary = Path(name)
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.writelines([content] if isinstance(content, bytes) else content)
-            file.flush()
-            os.fsync(file.fileno())
+        write(temporary)
+        with temporary.open("rb") as stream:
+            os.fsync(stream.fileno())
         os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
+    finally:
+        temporary.unlink(missing_ok=True)
     _sync_folder(path.parent)
+    return path
 
 
 def _umask() -> int:

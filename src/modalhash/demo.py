@@ -47,6 +47,8 @@ class DemoResult:
     data : Dataset
     hasher : DMH
         The longest code.
+    hashers : list of DMH
+        Every length, in the order fitted.
     scores : list of dict
         One row per code length, direction and database rule: bits, direction, rule, and one value per metric.
     by_text, by_image : list of Example
@@ -55,6 +57,7 @@ class DemoResult:
 
     data: Dataset
     hasher: DMH
+    hashers: list[DMH] = field(default_factory=list)
     scores: list[dict[str, Any]] = field(default_factory=list)
     by_text: list[Example] = field(default_factory=list)
     by_image: list[Example] = field(default_factory=list)
@@ -111,6 +114,7 @@ def run_demo(
         if result is None:
             result = DemoResult(data, hasher)
         result.hasher = hasher
+        result.hashers.append(hasher)
         learned = hasher.database_codes(database.views, database.labels, rule="learned")
         for source, target in (("image", "text"), ("text", "image")):
             queries = hasher.encode(source, query.views[source])
@@ -137,7 +141,8 @@ def run_demo(
                 result.scores.append(row)
     if result is None:
         raise InputError("the demo needs at least one code length.")
-    _attach_features(result.hasher, train)
+    for hasher in result.hashers:
+        _attach_features(hasher, train)
     _look_up(result, query, database)
     return result
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from scipy import sparse
 
 from .exceptions import InputError
 from .linalg import sigmoid, unit_rows
+from .spectral import whitener
 
 __all__ = [
     "LabelAffinity",
@@ -32,8 +34,8 @@ __all__ = [
 Floats = NDArray[np.float64]
 
 ANCHOR_KINDS = ("kmeans", "random")
-_NULL = 1e-12  # an eigenvalue below this share of the largest counts as zero
 _BLOCK_NUMBERS = 2**22
+_SMALL = 2**24  # multiplications not worth a second thread
 _TILE = 256  # rows of a tile of pairs: three tiles of doubles fit a core's cache
 _LANES = 8  # partial sums of tiles; fixed, so that a result does not depend on the number of cores
 
@@ -57,7 +59,7 @@ def mean_squared_distance(X: Any) -> float:
     Returns
     -------
     float
-        Computed about the mean, so that a large mean costs no digits.
+        Computed about the mean, so that a large mean costs no digits; 0 where rows differ by rounding only.
 
     Examples
     --------
@@ -71,13 +73,15 @@ def mean_squared_distance(X: Any) -> float:
         mean = np.asarray(csc.sum(axis=0)).ravel() / n
         around = csc.data - np.repeat(mean, stored)
         # what is stored, about the mean; what is not stored is a zero at that distance from the mean
-        return float(2.0 * (around @ around + (n - stored) @ (mean * mean)) / n)
-    mean = np.mean(X, axis=0, dtype=np.float64)
-    total = 0.0
-    for rows in _blocks(n, X.shape[1]):
-        around = X[rows] - mean
-        total += float(np.vdot(around, around))
-    return float(2.0 * total / n)
+        total = float(around @ around + (n - stored) @ (mean * mean))
+    else:
+        mean = np.mean(X, axis=0, dtype=np.float64)
+        total = 0.0
+        for rows in _blocks(n, X.shape[1]):
+            around = X[rows] - mean
+            total += float(np.vdot(around, around))
+    rounding = n * np.finfo(np.float64).eps
+    return 2.0 * total / n if total > n * rounding**2 * float(mean @ mean) else 0.0
 
 
 def squared_distances(X: Any, anchors: Any) -> Floats:
@@ -225,30 +229,51 @@ def kernel_logistic_regression(
     from scipy.optimize import minimize
 
     K, H = np.asarray(K, dtype=np.float64), np.asarray(H, dtype=np.float64)
-    w, U = np.linalg.eigh(np.asarray(K0, dtype=np.float64))
-    keep = w > _NULL * max(float(w[-1]), 0.0)
-    T = U[:, keep] / np.sqrt(w[keep])  # T'K0 T = I
-    Phi = K @ T
-    (n, k), r = H.shape, T.shape[1]
-
-    def objective(v: Floats) -> tuple[float, Floats]:
-        V = v.reshape(r, k)
-        M = Phi @ V
-        M *= H  # margins
-        value = float(np.logaddexp(0.0, -M).sum()) + ridge * float(np.vdot(V, V))
-        G = Phi.T @ (H * sigmoid(-M))
-        return value, (2.0 * ridge * V - G).ravel()
-
+    n, k = H.shape
     curve = [n * k * float(np.log(2.0))]
-    found = minimize(
-        objective,
-        np.zeros(r * k),
-        jac=True,
-        method="L-BFGS-B",
-        callback=lambda intermediate_result: curve.append(float(intermediate_result.fun)),
-        options={"maxiter": int(max_iter), "maxfun": 4 * int(max_iter) + 20, "gtol": tol * n, "ftol": 0.0},
-    )
+    with _lanes(_blas()) as run:
+        T = whitener(K0)  # T'K0 T = I
+        Phi, r = K @ T, T.shape[1]
+        step = -(-n // _LANES) if n * k * r > _SMALL else n
+        strips = [slice(start, start + step) for start in range(0, n, step)]
+
+        def strip(rows: slice, V: Floats) -> tuple[float, Floats]:
+            M = Phi[rows] @ V
+            M *= H[rows]  # margins
+            return float(np.logaddexp(0.0, -M).sum()), Phi[rows].T @ (H[rows] * sigmoid(-M))
+
+        def objective(v: Floats) -> tuple[float, Floats]:
+            V = v.reshape(r, k)
+            values, G = zip(*run(lambda rows: strip(rows, V), strips), strict=True)
+            return sum(values) + ridge * float(v @ v), (2.0 * ridge * V - sum(G)).ravel()
+
+        found = minimize(
+            objective,
+            np.zeros(r * k),
+            jac=True,
+            method="L-BFGS-B",
+            callback=lambda intermediate_result: curve.append(float(intermediate_result.fun)),
+            options={"maxiter": int(max_iter), "maxfun": 4 * int(max_iter) + 20, "gtol": tol * n, "ftol": 0.0},
+        )
     return T @ found.x.reshape(r, k), np.array(curve)
+
+
+def _blas() -> Any:
+    """What limits the threads of the BLAS libraries loaded by now; finding them takes milliseconds."""
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
+@contextmanager
+def _lanes(blas: Any) -> Iterator[Callable[[Callable[[Any], Any], list[Any]], list[Any]]]:
+    """A ``map`` over threads in which BLAS has one thread each; results in order, whoever ends first."""
+
+    def run(work: Callable[[Any], Any], items: list[Any]) -> list[Any]:
+        return [work(items[0])] if len(items) == 1 else list(pool.map(work, items))
+
+    with blas.limit(limits=1, user_api="blas"), ThreadPoolExecutor(min(_LANES, os.cpu_count() or 1)) as pool:
+        yield run
 
 
 # ------------------------------------------------------------------------- affinities of rows, tile by tile
@@ -283,18 +308,15 @@ class LabelAffinity:
     """
 
     def __init__(self, L: Any) -> None:
-        from threadpoolctl import ThreadpoolController
-
         Ln = unit_rows(L)
         self.n = int(Ln.shape[0])
         sums = np.asarray(Ln.sum(axis=0)).ravel()
-        own = np.asarray((Ln.multiply(Ln) if sparse.issparse(Ln) else Ln * Ln).sum())
-        total = float(sums @ sums - own)
+        total = float(sums @ sums - np.vdot(*[Ln.data if sparse.issparse(Ln) else Ln] * 2))
         if not total > 1e-9 * self.n:
             raise InputError("no two rows share a label; there is no affinity to learn. Pass labels that rows share.")
         self._A = Ln * (1.0 / np.sqrt(total))
         self._strips = [slice(s, min(self.n, s + _TILE)) for s in range(0, self.n, _TILE)]
-        self._blas = ThreadpoolController()
+        self._blas = _blas()
         self.entropy = sum(self._each_lane(self._lane_entropy))
 
     def divergence(self, Y: Any, *, exaggeration: float = 1.0) -> tuple[float, Floats]:
@@ -322,21 +344,17 @@ class LabelAffinity:
         (0.6931, [0.125, 0.125, -0.25])
         """
         Y = np.ascontiguousarray(Y, dtype=np.float64)
-        half = Y / 2.0
-        squares = np.einsum("ij,ij->i", half, half)
-        lanes = self._each_lane(lambda lane: self._lane_divergence(lane, Y, half, squares))
+        squares = np.einsum("ij,ij->i", Y, Y) / 4.0
+        lanes = self._each_lane(lambda lane: self._lane_divergence(lane, Y, squares))
         attract, repel, Z, cross_entropy = (sum(parts[1:], start=parts[0]) for parts in zip(*lanes, strict=True))
         return self.entropy + cross_entropy + float(np.log(Z)), exaggeration * attract - repel / Z
 
     def _each_lane(self, work: Any) -> list[Any]:
-        """Run `work` on every lane's tiles, threads of one BLAS thread each; results in order of lane."""
+        """Run `work` on every lane's tiles; results in order of lane."""
         pairs = [(i, j) for i in range(len(self._strips)) for j in range(i, len(self._strips))]
         lanes = [pairs[lane::_LANES] for lane in range(min(_LANES, len(pairs)))]
-        with (
-            self._blas.limit(limits=1, user_api="blas"),
-            ThreadPoolExecutor(min(len(lanes), os.cpu_count() or 1)) as pool,
-        ):
-            return list(pool.map(work, lanes))
+        with _lanes(self._blas) as run:
+            return run(work, lanes)
 
     def _tile(self, i: int, j: int) -> tuple[slice, slice, Floats]:
         """Rows, columns and P of a tile, its diagonal zero."""
@@ -355,15 +373,13 @@ class LabelAffinity:
             total += (1.0 if i == j else 2.0) * float(P @ np.log(P))
         return total
 
-    def _lane_divergence(
-        self, pairs: list[tuple[int, int]], Y: Floats, half: Floats, squares: Floats
-    ) -> tuple[Floats, Floats, float, float]:
+    def _lane_divergence(self, pairs: list[tuple[int, int]], Y: Floats, squares: Floats) -> tuple[Any, ...]:
         attract, repel = np.zeros_like(Y), np.zeros_like(Y)
         Z = cross_entropy = 0.0
         for i, j in pairs:
             rows, columns, P = self._tile(i, j)
-            D = half[rows] @ half[columns].T
-            D *= -2.0
+            D = Y[rows] @ Y[columns].T
+            D *= -0.5
             D += squares[rows, None] + 1.0
             D += squares[columns]
             N = 1.0 / D

@@ -10,6 +10,7 @@ import typer
 from ..exceptions import InputError, MissingExtraError
 from .console import emit, progress, say, warn_lines
 from .options import JsonOption, QuietOption, SeedOption
+from .serve import PortOption, check_ready, start
 
 
 def demo(
@@ -19,15 +20,23 @@ def demo(
     ),
     bits: Annotated[str, typer.Option(help="Code lengths, separated by commas.")] = "16,32,64",
     seed: SeedOption = 0,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Then serve a search page over the result; needs the extra serve.")
+    ] = False,
+    port: PortOption = 8000,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
     """Fit DMH on a small data set, print how good it is, and show what finds what.
 
     Example: `modalhash demo` (icons of Font Awesome Free); `modalhash demo --data synthetic` needs no extra.
+
+    Example: `modalhash demo --serve`
     """
     from ..demo import METRICS, load_demo_data, run_demo, write_page
 
+    if serve:
+        check_ready("127.0.0.1", port)  # what is missing is said before the work, not after it
     try:
         lengths = tuple(int(part) for part in bits.split(","))
     except ValueError as error:
@@ -55,6 +64,23 @@ def demo(
     emit(summary, as_json=as_json, text=lambda: _text(result, METRICS))
     if not as_json:
         emit(None, as_json=False, text=f"\nmodel in {model}, index in {index}; open {page} to see the pictures")
+    if serve:
+        _serve(result, output, port, quiet)
+
+
+def _serve(result: Any, output: Path, port: int, quiet: bool) -> None:
+    """Save what a server needs and start one on this machine."""
+    import sys
+
+    from ..serve import SearchService, Settings
+
+    data = result.data.save(output / "data.npz")
+    models = [output / "model"]
+    models += [h.save(output / f"model-{h.n_bits}") for h in result.hashers if h.n_bits != result.hasher.n_bits]
+    if not quiet:
+        say(f"to serve it again: modalhash serve {' '.join(map(str, models))} --data {data}")
+    service = SearchService(result.hashers, data=result.data)
+    start(service, Settings(), "127.0.0.1", port, open_page=sys.stdout.isatty(), quiet=quiet)
 
 
 def _named(result: Any, example: Any) -> dict[str, Any]:

@@ -92,7 +92,7 @@ def add_command(
         raise InputError(f"the new codes have {rows.n_bits} bits; the index has {index.n_bits}. Use the same model.")
     payload = {name: values for name, values in rows.payload.items() if not len(index) or name in index.columns}
     if replace:
-        index.upsert(rows.codes, np.arange(len(rows.codes)) if rows.ids is None else rows.ids, payload=payload)
+        index.upsert(rows.codes, rows.ids, payload=payload)
     else:
         index.add(rows.codes, rows.ids if keep_ids else None, payload=payload)
     index.build().save(path)
@@ -206,7 +206,8 @@ def _rows(
         views = {view: rows.views[view] for view in hasher.view_names_ if view in rows.views}
         made = hasher.database_codes(views, rows.labels, rule=rule)
     title = rows.columns.get("title") or [str(name) for name in rows.ids]
-    return _Rows(made, hasher.n_bits, None if split is None else whole.splits[split], {"title": title})
+    ids = np.arange(len(whole)) if split is None else whole.splits[split]
+    return _Rows(made, hasher.n_bits, ids, {"title": title})
 
 
 def _stored(path: Path, bits: int | None) -> _Rows:
@@ -216,11 +217,10 @@ def _stored(path: Path, bits: int | None) -> _Rows:
     if n_bits is None:
         raise InputError("the file does not say how many bits a code has; pass --bits.")
     names = np.asarray(read_array(path, "ids")).ravel() if "ids" in list_arrays(path) else None
-    if names is None:
-        return _Rows(made, n_bits, None, {})
-    if names.dtype.kind in "iu":
+    if names is not None and names.dtype.kind in "iu":
         return _Rows(made, n_bits, names, {})
-    return _Rows(made, n_bits, None, {"title": [str(name) for name in names]})  # names are no ids: rows are
+    titles = {} if names is None else {"title": [str(name) for name in names]}  # names are no ids: rows are
+    return _Rows(made, n_bits, np.arange(len(made)), titles)
 
 
 def _view(hasher: Any, views: Any, use: str | None) -> tuple[str, Any]:

@@ -85,6 +85,16 @@ def serve(
     start(service, settings, host, port, open_page=open_page, quiet=quiet)
 
 
+def check_ready(host: str, port: int) -> None:
+    """Raise if a server could not start: a package is missing, or the port is taken."""
+    from ..serve import create_app, run
+
+    if callable(create_app) and callable(run):
+        from ..serve.server import bind
+
+        bind(host, port).close()
+
+
 def start(
     service: SearchService, settings: Settings, host: str, port: int, *, open_page: bool = False, quiet: bool = False
 ) -> None:

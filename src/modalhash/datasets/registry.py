@@ -222,8 +222,8 @@ def prepare(
     source : str or Path, optional
         The folder or file that holds it; `icons`, `openclipart` and `synthetic` do without.
     seed : int, optional
-        Of the split (of the data, where they are made); 0 when it is left out. Where the files bring their own split, or
-        none is made, any other is an error.
+        Of the split (of the data, where they are made); 0 when it is left out. Where the files bring their own
+        split, or none is made, any other is an error.
     progress : callable, optional
         ``progress(done, total)``, for the loaders that take long enough to have one.
     **options

@@ -3,63 +3,26 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
+from ..bundle import write_whole
 from ..exceptions import InputError, MissingExtraError, ModelFormatError
 from ..views import LABELS
 from .dataset import Dataset
 from .declared import csr_from_parts
 from .files import list_arrays, read_array
 
-__all__ = ["load_dataset", "save_dataset", "write_whole"]
+__all__ = ["load_dataset", "save_dataset"]
 
 FORMAT = "modalhash dataset"
 VERSION = 1
 META = "modalhash_dataset"
-
-
-def write_whole(path: str | Path, write: Callable[[Path], None]) -> Path:
-    """Let `write` fill a new file beside `path`, then move it there in one step.
-
-    Parameters
-    ----------
-    path : str or Path
-    write : callable
-        Gets the path of the new file. If it raises, nothing is left behind and an old file stays as it was.
-
-    Returns
-    -------
-    Path
-    """
-    path = Path(path)
-    if not path.parent.is_dir():
-        raise InputError(f"cannot write {path}: the folder {path.parent} does not exist. Make it first.")
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
-    os.close(handle)
-    temporary = Path(name)
-    try:
-        write(temporary)
-        with temporary.open("rb") as stream:
-            os.fsync(stream.fileno())
-        temporary.chmod(0o666 & ~_umask())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    return path
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def save_dataset(data: Dataset, path: str | Path, *, compress: bool = False) -> Path:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from ..lazy import lazy_names
+
 STEPS = {
     "GIST": "gist",
     "BagOfVisualWords": "bovw",
@@ -53,18 +55,7 @@ def load_step(name: str) -> Any:
     return getattr(importlib.import_module(f".{STEPS[name]}", __name__), name)
 
 
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f".{home}", __name__), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
-
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)
 
 if TYPE_CHECKING:
     from .anchors import RBFAnchors as RBFAnchors

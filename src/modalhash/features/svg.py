@@ -39,14 +39,12 @@ def render_svg(svg: str, size: int = 128) -> NDArray[np.uint8]:
     except ImportError as error:
         raise MissingExtraError(error.name or "resvg-py", "demo") from error
     try:
-        png = bytes(resvg_py.svg_to_bytes(svg_string=svg, background="white", width=size, skip_system_fonts=True))
-        with Image.open(io.BytesIO(png)) as opened:
+        with Image.open(io.BytesIO(_draw(resvg_py, svg, size))) as opened:
             tall = opened.height > size
             width = max(1, round(size * opened.width / opened.height)) if tall else size
             drawing = opened.convert("RGB") if not tall else None
         if drawing is None:
-            png = bytes(resvg_py.svg_to_bytes(svg_string=svg, background="white", width=width, skip_system_fonts=True))
-            with Image.open(io.BytesIO(png)) as opened:
+            with Image.open(io.BytesIO(_draw(resvg_py, svg, width))) as opened:
                 drawing = opened.convert("RGB").crop((0, 0, opened.width, min(opened.height, size)))
     except (ValueError, OSError) as error:
         raise InputError(f"an SVG drawing cannot be rendered: {error}.") from error
@@ -54,3 +52,8 @@ def render_svg(svg: str, size: int = 128) -> NDArray[np.uint8]:
     square.paste(drawing, ((size - drawing.width) // 2, (size - drawing.height) // 2))
     out: Any = np.asarray(square)
     return np.array(out, dtype=np.uint8)
+
+
+def _draw(resvg_py: Any, svg: str, width: int) -> bytes:
+    """PNG of a drawing, `width` pixels wide. Without a resolution, sizes in points or millimetres count as zero."""
+    return bytes(resvg_py.svg_to_bytes(svg_string=svg, background="white", width=width, dpi=96, skip_system_fonts=True))

@@ -116,7 +116,7 @@ def write_index(path: str | os.PathLike[str], config: Mapping[str, Any], arrays:
 
 def _remove_stale(folder: Path) -> None:
     # What a killed save left behind. A save that is still writing keeps its file fresh.
-    for left in folder.glob(f".{FILE}.*.tmp"):
+    for left in folder.glob(f".{FILE}.*.tmp*"):
         with contextlib.suppress(OSError):
             if time.time() - left.stat().st_mtime > _STALE_SECONDS:
                 left.unlink()

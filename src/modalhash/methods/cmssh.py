@@ -55,6 +55,7 @@ from scipy import sparse
 
 from ..base import CrossModalHasher, TrainingData
 from ..exceptions import InputError
+from ..kernels import mean_squared_distance
 from ..linalg import CentredMatrix, cross
 from ..parameters import check_random_state
 from ..similarity import relevance
@@ -164,6 +165,9 @@ class CMSSH(CrossModalHasher):
             name: ViewTransform.fit(view.X[rows], center=True, scale=None) for name, view in data.views.items()
         }
         X, Y = (CentredMatrix(data.views[name].X[rows], t.mean) for name, t in transforms.items())
+        for name, view in zip(transforms, (X, Y), strict=True):
+            if not mean_squared_distance(view.X) > 0:
+                raise InputError(f"view {name!r} is constant: every row is the same. Leave it out.")
         i, j, s = self._pairs(data, rows, n, rng)
         signs = (1, -1) if boosted else (1,)
         w = np.zeros(s.size)
@@ -175,7 +179,7 @@ class CMSSH(CrossModalHasher):
         for t in range(c):
             S = sparse.csr_array((w * s, (i, j)), shape=(n, n))
             r[t] = -np.inf
-            for p, q in leading_pairs(self._moments(X, S, Y, list(data.views)), self.n_directions if boosted else 1):
+            for p, q in leading_pairs(pair_moments(X, S, Y), self.n_directions if boosted else 1):
                 x, y = (view.apply(z[:, None])[:, 0].astype(np.float64) for view, z in ((X, p), (Y, q)))
                 edge, shift_x, shift_y = weak_learner(x, y, S, thresholds=boosted)
                 if edge > r[t]:
@@ -194,15 +198,6 @@ class CMSSH(CrossModalHasher):
         self.edges_, self.bit_weights_, self.objective_, self.n_iter_ = r, alpha, curve, c
         for (name, transform), W, v in zip(transforms.items(), (P, Q), (a, b), strict=True):
             self._set_linear(name, W, v, transform)
-
-    def _moments(self, X: CentredMatrix, S: Any, Y: CentredMatrix, names: list[str]) -> Floats:
-        C = pair_moments(X, S, Y)
-        if not np.abs(C).max() > 0:
-            raise InputError(
-                f"views {names[0]!r} and {names[1]!r} have no covariance over the pairs (is one of them constant?); "
-                "CMSSH has nothing to learn from."
-            )
-        return C
 
     def _pairs(
         self, data: TrainingData, rows: Any, n: int, rng: np.random.Generator
@@ -300,6 +295,8 @@ def leading_pairs(C: Floats, k: int) -> list[tuple[Floats, Floats]]:
     >>> [(p.tolist(), q.tolist()) for p, q in leading_pairs(np.diag([1.0, 2.0, 0.0]), 3)]
     [([0.0, 1.0, 0.0], [0.0, 1.0, 0.0]), ([1.0, 0.0, 0.0], [1.0, 0.0, 0.0])]
     """
+    if not np.abs(C).max() > 0:
+        raise InputError("the two views have no covariance over the pairs; CMSSH has nothing to learn from them.")
     wide = C.shape[0] <= C.shape[1]
     C = C if wide else C.T
     U = principal_directions(C @ C.T, min(k, C.shape[0]))

@@ -45,13 +45,14 @@ _PICTURE_HEADERS = {
 _ERRORS: dict[int | str, dict[str, Any]] = {
     400: {"model": schemas.Error, "description": "The body is not JSON, or not a form."},
     401: {"model": schemas.Error, "description": "A token is needed."},
+    404: {"model": schemas.Error, "description": "There is no such item."},
     408: {"model": schemas.Error, "description": "The body came too slowly."},
     413: {"model": schemas.Error, "description": "The body is too large."},
     421: {"model": schemas.Error, "description": "The server does not answer to that host name."},
     422: {"model": schemas.Error, "description": "The request cannot be answered as it is; the text says why."},
+    501: {"model": schemas.Error, "description": "The server lacks a package that this needs."},
     503: {"model": schemas.Error, "description": "Too busy."},
 }
-_NOT_FOUND: dict[int | str, dict[str, Any]] = {404: {"model": schemas.Error, "description": "There is no such item."}}
 
 
 class _Routes:
@@ -117,7 +118,7 @@ class _Routes:
         if asked.text is None and (asked.complete or asked.expand):
             raise InputError(f"complete and expand go with a text; the query is by {given[0]}.")
         if asked.text is not None:
-            self._at_most(len(asked.text), self.settings.max_text, "characters of text")
+            _bounded(len(asked.text), 0, self.settings.max_text, "characters of text")
             return self.service.of_text(
                 asked.text, view=asked.view, bits=asked.bits, complete=asked.complete, expand=asked.expand
             )
@@ -133,21 +134,14 @@ class _Routes:
         return self.service.of_image(read_upload(content, self.settings.max_pixels), view=view, bits=bits)
 
     def _search(self, query: QueryCode, asked: Any) -> schemas.SearchResult:
-        self._at_most(asked.k, self.settings.max_k, "items (k)")
-        return self._result(
-            query, self.service.search(query, asked.database, asked.k, by_scores=asked.rank == "scores")
-        )
+        k = _bounded(asked.k, 10, self.settings.max_k, "items (k)")
+        return self._result(query, self.service.search(query, asked.database, k, by_scores=asked.rank == "scores"))
 
     def _lookup(self, asked: Any) -> schemas.SearchResult:
-        self._at_most(asked.limit, self.settings.max_k, "items (limit)")
-        self._at_most(asked.radius, self.settings.max_radius, "differing bits (radius)")
+        limit = _bounded(asked.limit, 100, self.settings.max_k, "items (limit)")
+        radius = _bounded(asked.radius, 2, self.settings.max_radius, "differing bits (radius)")
         query = self._query(asked)
-        return self._result(query, self.service.lookup(query, asked.database, asked.radius, asked.limit))
-
-    @staticmethod
-    def _at_most(value: int, limit: int, what: str) -> None:
-        if value > limit:
-            raise InputError(f"at most {limit} {what} may be asked for; got {value}.")
+        return self._result(query, self.service.lookup(query, asked.database, radius, limit))
 
     def _result(self, query: QueryCode, found: Found) -> schemas.SearchResult:
         hits = [
@@ -187,15 +181,14 @@ class _Routes:
     async def items(
         self,
         start: Annotated[int, Query(ge=0, le=2**62, description="How many to pass over.")] = 0,
-        limit: Annotated[int, Query(ge=1, description="How many to list.")] = 50,
+        limit: Annotated[int | None, Query(ge=1, description="How many to list; 50 unless given.")] = None,
         step: Annotated[int, Query(ge=1, le=2**31, description="List every so many-th.")] = 1,
     ) -> Response:
         """Items in order of id."""
-        self._at_most(limit, self.settings.max_k, "items (limit)")
-        catalogue = self.service.catalogue
+        catalogue, most = self.service.catalogue, _bounded(limit, 50, self.settings.max_k, "items (limit)")
 
         def listed() -> schemas.Items:
-            found = [schemas.Item(**_shown(item)) for item in catalogue.page(start, limit, step)]
+            found = [schemas.Item(**_shown(item)) for item in catalogue.page(start, most, step)]
             return schemas.Items(total=len(catalogue), items=found)
 
         return await self._json(listed)
@@ -308,10 +301,8 @@ def create_app(service: SearchService, settings: Settings | None = None) -> Fast
     app.add_api_route("/encode", routes.encode, methods=["POST"], response_model=code)
     app.add_api_route("/encode/image", routes.encode_image, methods=["POST"], response_model=code)
     app.add_api_route("/items", routes.items, methods=["GET"], response_model=schemas.Items)
-    app.add_api_route(
-        "/items/{item_id}", routes.item, methods=["GET"], response_model=schemas.Item, responses=_NOT_FOUND
-    )
-    pictures: dict[int | str, dict[str, Any]] = {200: {"content": {"image/*": {}}}, **_NOT_FOUND}
+    app.add_api_route("/items/{item_id}", routes.item, methods=["GET"], response_model=schemas.Item)
+    pictures: dict[int | str, dict[str, Any]] = {200: {"content": {"image/*": {}}}}
     app.add_api_route(
         "/items/{item_id}/picture", routes.picture, methods=["GET"], response_class=Response, responses=pictures
     )
@@ -321,10 +312,21 @@ def create_app(service: SearchService, settings: Settings | None = None) -> Fast
     app.add_api_route("/metrics", routes.metrics, methods=["GET"], response_class=Response, responses=text)
     for path, (file, media_type) in _PAGE.items():
         app.add_api_route(path, _static(file, media_type), methods=["GET"], include_in_schema=False)
+    described = _with_limits(app.openapi(), settings)
+    app.openapi = lambda: described  # type: ignore[method-assign]
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(ModalHashError, _refused)
     app.add_exception_handler(TimeoutError, _late)
     return app
+
+
+def _bounded(value: int | None, default: int, limit: int, what: str) -> int:
+    """What was asked for, if the server allows it; else the default, as far as it does."""
+    if value is None:
+        return min(default, limit)
+    if value > limit:
+        raise InputError(f"at most {limit} {what} may be asked for; got {value}.")
+    return value
 
 
 def _shown(item: ItemRecord) -> dict[str, Any]:
@@ -350,6 +352,27 @@ def _static(file: str, media_type: str) -> Callable[[Request], Any]:
         return Response(content, media_type=media_type, headers=headers)
 
     return page
+
+
+def _with_limits(described: dict[str, Any], settings: Settings) -> dict[str, Any]:
+    """Write this server's limits into the description."""
+    limits = {
+        "k": ("maximum", settings.max_k),
+        "limit": ("maximum", settings.max_k),
+        "radius": ("maximum", settings.max_radius),
+        "text": ("maxLength", settings.max_text),
+    }
+    schemas = {name: s for name, s in described["components"]["schemas"].items() if name.endswith("Body")}
+    fields = [(name, one) for schema in schemas.values() for name, one in schema.get("properties", {}).items()]
+    for routes in described["paths"].values():
+        for route in routes.values():
+            fields += [(one["name"], one["schema"]) for one in route.get("parameters", ())]
+    for name, schema in fields:
+        keyword, limit = limits.get(name, ("", 0))
+        for one in schema.get("anyOf", [schema]):
+            if keyword and one.get("type") in ("integer", "string"):
+                one[keyword] = limit
+    return described
 
 
 async def _invalid(_: Request, error: Exception) -> JSONResponse:

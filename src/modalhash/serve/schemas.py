@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic.config import JsonDict
 
 __all__ = [
     "About",
@@ -27,6 +28,10 @@ __all__ = [
 Id = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 _MAX_COLUMNS = 1_000_000
+
+
+def _examples(*bodies: JsonDict) -> ConfigDict:
+    return ConfigDict(extra="forbid", json_schema_extra={"examples": list(bodies)})
 
 
 class _Strict(BaseModel):
@@ -80,7 +85,7 @@ class _Where(BaseModel):
 
 
 class _Nearest(_Where):
-    k: Annotated[int, Field(ge=1, description="How many items.")] = 10
+    k: Annotated[int | None, Field(ge=1, description="How many items; 10 unless given.")] = None
     rank: Annotated[
         Literal["distance", "scores"],
         Field(
@@ -91,8 +96,10 @@ class _Nearest(_Where):
 
 
 class _Within(_Where):
-    radius: Annotated[int, Field(ge=0, description="How many bits may differ.")] = 2
-    limit: Annotated[int, Field(ge=1, description="How many items to list; all are counted.")] = 100
+    radius: Annotated[int | None, Field(ge=0, description="How many bits may differ; 2 unless given.")] = None
+    limit: Annotated[
+        int | None, Field(ge=1, description="How many items to list, 100 unless given; all are counted.")
+    ] = None
 
 
 class SearchQuery(_Query, _Nearest):
@@ -102,6 +109,8 @@ class SearchQuery(_Query, _Nearest):
 class SearchBody(_Query, _Vector, _Nearest):
     """A search by text, item, code or vector: exactly one of them."""
 
+    model_config = _examples({"text": "rain cloud", "k": 5}, {"item": 3, "view": "image", "database": "text"})
+
 
 class LookupQuery(_Query, _Within):
     """A lookup by text, item or code."""
@@ -110,9 +119,13 @@ class LookupQuery(_Query, _Within):
 class LookupBody(_Query, _Vector, _Within):
     """A lookup by text, item, code or vector: exactly one of them."""
 
+    model_config = _examples({"text": "rain cloud", "radius": 2}, {"item": 3, "view": "image"})
+
 
 class EncodeBody(_Query, _Vector):
     """What to encode: a text, item or vector, exactly one of them."""
+
+    model_config = _examples({"text": "rain cloud"}, {"item": 3, "view": "image"})
 
 
 class UploadQuery(_Encoding, _Nearest):
