@@ -6,13 +6,14 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints-ci.
 PYTEST := $(BIN)/python -m pytest
 FAST := not slow and not torch and not service and not browser
 
-.PHONY: help test demo lint types test-slow test-torch test-all torch clean
+.PHONY: help test demo lint types test-slow test-torch test-service test-browser test-all torch browser clean
 
 help:
 	@echo "make demo        fit, search and evaluate on a small data set"
 	@echo "make test        the default test suite (under three minutes on two cores)"
 	@echo "make lint types  ruff, mypy --strict"
-	@echo "make test-slow test-torch    the marked tiers;  make test-all    everything"
+	@echo "make test-slow test-torch test-service test-browser    the marked tiers;  make test-all    everything"
+	@echo "make browser     install Debian's chromium, which the browser tests drive"
 
 $(VENV)/.base: pyproject.toml constraints-ci.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -46,9 +47,18 @@ test-slow: $(VENV)/.dev
 	$(PYTEST) -q -m "slow and not torch and not service and not browser"
 
 test-torch: $(VENV)/.torch
-	$(PYTEST) -q -m "torch"
+	$(PYTEST) -q -m "torch and not service and not browser"
 
-test-all: test test-slow test-torch
+test-service: $(VENV)/.dev
+	$(PYTEST) -q -m "service and not browser"
+
+browser:
+	command -v chromium >/dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium; }
+
+test-browser: $(VENV)/.dev browser
+	$(PYTEST) -q -m "browser"
+
+test-all: test test-slow test-torch test-service test-browser
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

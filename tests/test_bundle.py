@@ -101,7 +101,7 @@ def test_shapes_are_checked(saved):
         arrays["weights_/text"] = arrays["weights_/text"][:5].copy()
 
     _edit_seal(saved[1], x=narrow)
-    with pytest.raises(ModelFormatError, match="array 'weights_/text'.*its header declares"):
+    with pytest.raises(ModelFormatError, match=r"array 'weights_/text'.*its header declares"):
         mh.load(saved[1])
 
     def consistent(config, arrays):
@@ -123,7 +123,7 @@ def test_broken_folders(saved, tmp_path):
     with pytest.raises(ModelFormatError, match="there is no such folder"):
         mh.load(tmp_path / "nothing")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ModelFormatError, match="has no model.safetensors"):
+    with pytest.raises(ModelFormatError, match=r"has no model\.safetensors"):
         mh.load(tmp_path / "empty")
     whole = (path / "model.safetensors").read_bytes()
     for broken in (whole[: len(whole) // 2], whole[:5], b"", b"\x80\x04pickle" * 10):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,13 @@ from modalhash.views import ViewTransform
 ROOT = Path(__file__).parent.parent
 
 # (method, check) -> why it is exempt
-EXEMPT: dict[tuple[str, str], str] = {}
+EXEMPT: dict[tuple[str, str], str] = {
+    ("LSH", "separable_classes"): "random directions per view share nothing between views: this is the floor",
+    (
+        "CVH",
+        "separable_classes",
+    ): "one bit fewer than classes carry them; 16 bits over 4 classes bury these in noise (docs/methods/cvh.md)",
+}
 
 HEADINGS = ["Paper", "Objective", "Symbols", "Steps", "Departures from the paper", "Checked against"]
 
@@ -42,7 +49,7 @@ def test_every_method_has_its_headings_its_page_and_its_tests(method):
     cls = getattr(methods, method)
     module = inspect.getmodule(cls)
     lines = (module.__doc__ or "").splitlines()
-    found = [a for a, b in zip(lines, lines[1:], strict=False) if b and set(b) == {"-"} and len(b) == len(a)]
+    found = [a for a, b in pairwise(lines) if b and set(b) == {"-"} and len(b) == len(a)]
     assert found == HEADINGS
     stem = module.__name__.rsplit(".", 1)[1]
     assert (ROOT / "docs" / "methods" / f"{stem}.md").is_file()
@@ -52,7 +59,7 @@ def test_every_method_has_its_headings_its_page_and_its_tests(method):
 
 def test_one_file_per_paper():
     folder = Path(methods.__file__).parent
-    homes = {inspect.getfile(getattr(methods, name)) for name in methods.__all__}
+    homes = {inspect.getfile(getattr(methods, name)) for name in [*methods.__all__, "CCARetriever"]}
     assert {str(p) for p in folder.glob("*.py") if p.stem != "__init__"} == homes
 
 

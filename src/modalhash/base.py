@@ -20,7 +20,7 @@ from .codes import Codes, n_bytes, pack_scores, unpack
 from .exceptions import ConstantBitsWarning, InputError, LabelsRequiredError, ModelFormatError, UnknownViewError
 from .labels import Labels, check_labels
 from .linalg import CentredMatrix
-from .parameters import Parameters, check_random_state
+from .parameters import Parameters, check_random_state, given_or_uniform
 from .views import LABELS, View, ViewTransform, check_view, check_views, row_blocks
 
 if TYPE_CHECKING:
@@ -65,6 +65,16 @@ class TrainingData:
             if not 0 < weight < float("inf"):
                 raise InputError(f"the weight of view {name!r} must be positive; got {weight!r}.")
         return {name: weight / sum(found.values()) for name, weight in found.items()}
+
+    def starts(self, init: Mapping[str, Any] | None, n_bits: int, rng: np.random.Generator) -> dict[str, Any]:
+        """A starting matrix (d, n_bits) for each view: that of `init`, or uniform on (0, 1)."""
+        for name in init or {}:
+            if name not in self.views:
+                raise InputError(f"init names view {name!r}; the views are {', '.join(self.views)}.")
+        return {
+            name: given_or_uniform((init or {}).get(name), (view.n_columns, n_bits), rng, f"init[{name!r}]")
+            for name, view in self.views.items()
+        }
 
     def require_labels_of_all(self, what: str) -> Labels:
         """Return the labels, or raise if there are none or some rows have none."""

@@ -36,7 +36,7 @@ from .indexing.state import Cover, Rows, State, nearest, nearest_approximately, 
 __all__ = ["HammingIndex", "Matches", "SearchIndex", "asymmetric_scores"]
 
 _MAX_BITS = 8191
-_SCAN_BELOW = 10_000
+_SCAN_BELOW = 50_000
 """Rows under which looking at all of them beats any approximate structure."""
 
 
@@ -53,7 +53,7 @@ class HammingIndex:
     kind : {"flat", "ivf", "hnsw"}
         How ``search`` finds the nearest. "flat" looks at every code and is exact. "ivf" (FAISS's inverted file) and
         "hnsw" (its graph) look at some; distances and order of what they return are right, but items may be
-        missed: measure how many with :meth:`recall`. They are built at the first search over 10,000 codes or more,
+        missed: measure how many with :meth:`recall`. They are built at the first search over 50,000 codes or more,
         or by :meth:`build`. Rows added later are looked at one by one until the next :meth:`build`.
         ``lookup``, and a search `within` some ids, are exact in every kind.
     effort : int, optional

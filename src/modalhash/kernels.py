@@ -311,7 +311,8 @@ class LabelAffinity:
         Ln = unit_rows(L)
         self.n = int(Ln.shape[0])
         sums = np.asarray(Ln.sum(axis=0)).ravel()
-        total = float(sums @ sums - np.vdot(*[Ln.data if sparse.issparse(Ln) else Ln] * 2))
+        entries = Ln.data if sparse.issparse(Ln) else Ln
+        total = float(sums @ sums - np.vdot(entries, entries))
         if not total > 1e-9 * self.n:
             raise InputError("no two rows share a label; there is no affinity to learn. Pass labels that rows share.")
         self._A = Ln * (1.0 / np.sqrt(total))

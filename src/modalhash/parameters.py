@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from .exceptions import InputError
 
-__all__ = ["Parameters", "check_random_state", "given_or_uniform"]
+__all__ = ["Parameters", "check_count", "check_random_state", "given_or_uniform"]
 
 
 def check_random_state(seed: Any) -> np.random.Generator:
@@ -27,6 +27,17 @@ def check_random_state(seed: Any) -> np.random.Generator:
             raise InputError(f"random_state must not be negative; got {seed}.")
         return np.random.default_rng(seed)
     raise InputError(f"random_state must be a whole number, None or a numpy.random.Generator; got {seed!r}.")
+
+
+def check_count(value: Any, name: str) -> None:
+    """Refuse anything but a whole number of at least 1.
+
+    Examples
+    --------
+    >>> check_count(20, "n_iter")
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+        raise InputError(f"{name} must be a whole number of at least 1; got {value!r}.")
 
 
 def given_or_uniform(start: Any, shape: tuple[int, int], rng: np.random.Generator, what: str) -> NDArray[np.float64]:

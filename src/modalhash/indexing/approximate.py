@@ -68,7 +68,7 @@ class ApproximateNeighbors:
         with self._lock, _threads(faiss, self.threads):
             n, bits = len(codes), codes.shape[1] * 8
             if self.kind == "ivf":
-                lists = int(max(1, min(4 * np.sqrt(n), n // _TRAINED_PER_LIST)))
+                lists = int(max(1, min(np.sqrt(n), n // _TRAINED_PER_LIST)))
                 quantizer = faiss.IndexBinaryFlat(bits)
                 index = faiss.IndexBinaryIVF(quantizer, bits, lists)
                 index.own_fields = True

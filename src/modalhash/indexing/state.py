@@ -21,7 +21,7 @@ from .records import Records, words_of_codes
 __all__ = ["Cover", "State", "nearest", "nearest_approximately", "ranked_by_scores", "within_radius"]
 
 Rows = NDArray[np.int64]
-_FAR = np.iinfo(np.int32).max
+_ROW_BITS, _FAR = 40, np.iinfo(np.int64).max
 _REBUILD_SHARE, _REBUILD_LEAST = 32, 1024
 
 
@@ -142,15 +142,17 @@ def nearest_approximately(state: State, codes: Codes, k: int, threads: int) -> t
     records, cover = state.records, state.covers["search"]
     k = min(k, len(records))
     found, distances = cover.structure.search(codes, min(len(cover.ids), k + min(k, cover.n_gone)))
-    rows, good = records.find(cover.ids[found].ravel())[0].reshape(found.shape), found >= 0
+    rows, good = found, found >= 0
     if cover.changed:
+        rows = records.find(cover.ids[found].ravel())[0].reshape(found.shape)
         good &= cover.holds(cover.ids[found], records)
         fresh = nearest(state, codes, k, threads, records.find(cover.fresh)[0])
         rows, distances = np.hstack([rows, fresh[0]]), np.hstack([distances, fresh[1]])
         good = np.hstack([good, np.ones(fresh[0].shape, dtype=bool)])
-    distances = np.where(good, distances, _FAR).astype(np.int32)
-    order = np.lexsort((rows, distances), axis=1)[:, :k]
-    rows, distances = np.take_along_axis(rows, order, 1), np.take_along_axis(distances, order, 1)
+    # One integer per candidate that sorts by distance, then row; those that are gone come last.
+    key = np.where(good, (distances.astype(np.int64) << _ROW_BITS) | rows, _FAR)
+    key.sort(axis=1)
+    rows, distances = key[:, :k] & ((1 << _ROW_BITS) - 1), (key[:, :k] >> _ROW_BITS).astype(np.int32)
     short = np.flatnonzero(good.sum(axis=1) < k)
     if short.size:
         exact = nearest(state, codes[short], k, threads)

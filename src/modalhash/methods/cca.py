@@ -42,7 +42,7 @@ from numpy.typing import NDArray
 from ..base import TrainingData
 from ..exceptions import InputError
 from ..linalg import CentredMatrix, cross, gram, unit_rows
-from ..parameters import Parameters
+from ..parameters import Parameters, check_count
 from ..spectral import cca, whitener
 from ..views import check_view, check_views, row_blocks
 
@@ -103,8 +103,8 @@ class CCARetriever(Parameters):
         self
         """
         k = self.n_components
-        if k is not None and (isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1):
-            raise InputError(f"n_components must be a whole number of at least 1, or None; got {k!r}.")
+        if k is not None:
+            check_count(k, "n_components")
         if not self.ridge >= 0 or not self.power >= 0:
             raise InputError(f"ridge and power must not be negative; got {self.ridge!r} and {self.power!r}.")
         checked = check_views(views)
@@ -168,8 +168,8 @@ class CCARetriever(Parameters):
         ndarray of int, shape (m, k or n)
         """
         q, d = self.project(query_view, Q), self.project(database_view, D)
-        if k is not None and (isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1):
-            raise InputError(f"k must be a whole number of at least 1; got {k!r}.")
+        if k is not None:
+            check_count(k, "k")
         k = d.shape[0] if k is None else min(int(k), d.shape[0])
         out = np.empty((q.shape[0], k), dtype=np.intp)
         for rows in row_blocks(q.shape[0], d.shape[0]):

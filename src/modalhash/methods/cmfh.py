@@ -55,7 +55,7 @@ from ..codes import Codes, pack_scores
 from ..exceptions import ConvergenceWarning, InputError
 from ..labels import Labels
 from ..linalg import CentredMatrix, cross, gram
-from ..parameters import check_random_state, given_or_uniform
+from ..parameters import check_count, check_random_state, given_or_uniform
 from ..spectral import ridge_solver
 from ..views import View
 
@@ -150,16 +150,12 @@ class CMFH(CrossModalHasher):
                 raise InputError(f"{name} must be positive; got {getattr(self, name)!r}.")
         if not self.tol >= 0:
             raise InputError(f"tol must not be negative; got {self.tol!r}.")
-        K = self.n_iter
-        if K is not None and (isinstance(K, bool) or not isinstance(K, (int, np.integer)) or K < 1):
-            raise InputError(f"n_iter must be a whole number of at least 1, or None; got {K!r}.")
+        if self.n_iter is not None:
+            check_count(self.n_iter, "n_iter")
 
     def _fit(self, data: TrainingData) -> None:
         rng = check_random_state(self.random_state)
         lam, c, mu, gamma = data.shares(self.view_weights), self.n_bits, self.projection_weight, self.ridge
-        for name in self.init or {}:
-            if name not in data.views:
-                raise InputError(f"init names view {name!r}; the views are {', '.join(data.views)}.")
         later = self.form == "2015"
         K = FORMS[self.form] if self.n_iter is None else int(self.n_iter)
         views, transforms = data.centred()
@@ -167,21 +163,21 @@ class CMFH(CrossModalHasher):
         XX = {(i, j): X[i] if i == j else cross(views[i], views[j]) for i in views for j in views if i <= j}
         solve = {i: ridge_solver(X[i], gamma / mu if later else gamma, f"view {i!r}") for i in views}
         V = CentredMatrix(given_or_uniform(self.init_factor, (data.n_rows, c), rng, "init_factor"))
-        P = {i: given_or_uniform((self.init or {}).get(i), (len(X[i]), c), rng, f"init[{i!r}]").T for i in views}
+        P = {i: start.T for i, start in data.starts(self.init, c, rng).items()}
         XV, VV = {i: cross(views[i], V) for i in views}, gram(V)
         del V
         A, converged = P, later
         curve: list[float] = []
-        pull, shrink, shorten = (mu, mu + gamma, gamma / mu) if later else (mu, len(views) * mu + gamma, 1.0)
-        identity = np.eye(c)
+        pull = {i: lam[i] * mu if later else mu for i in views}
+        shrink = (sum(pull.values()) + gamma) * np.eye(c)
         while len(curve) < K:
             solve_V = ridge_solver(VV, gamma, "the factor")
             U = {i: solve_V(XV[i].T).T for i in views}
-            M = ridge_solver(sum(lam[i] * U[i].T @ U[i] for i in views) + shrink * identity, 0.0)
-            A = {i: M(lam[i] * U[i].T + (lam[i] if later else 1.0) * pull * P[i]) for i in views}
+            solve_M = ridge_solver(sum(lam[i] * U[i].T @ U[i] for i in views) + shrink, 0.0)
+            A = {i: solve_M(lam[i] * U[i].T + pull[i] * P[i]) for i in views}
             XV = {i: sum(_moment(XX, i, j) @ A[j].T for j in views) for i in views}
             VV = sum(A[i] @ XV[i] for i in views)
-            P = {i: shorten * solve[i](XV[i]).T for i in views}
+            P = {i: (gamma / mu if later else 1.0) * solve[i](XV[i]).T for i in views}
             curve.append(self._objective(lam, X, XV, VV, U, P))
             if not later and len(curve) > 1 and curve[-2] - curve[-1] < self.tol:
                 converged = True

@@ -49,7 +49,7 @@ from ..codes import Codes, pack_scores
 from ..exceptions import InputError
 from ..labels import Labels
 from ..linalg import CentredMatrix, gram
-from ..parameters import check_random_state
+from ..parameters import check_count, check_random_state
 from ..spectral import principal_directions, procrustes
 from ..views import View, ViewTransform
 
@@ -107,8 +107,7 @@ class MultiViewITQ(CrossModalHasher):
         self.random_state = random_state
 
     def _check_params(self) -> None:
-        if isinstance(self.n_iter, bool) or not isinstance(self.n_iter, (int, np.integer)) or self.n_iter < 1:
-            raise InputError(f"n_iter must be a whole number of at least 1; got {self.n_iter!r}.")
+        check_count(self.n_iter, "n_iter")
 
     def _fit(self, data: TrainingData) -> None:
         rng = check_random_state(self.random_state)

@@ -50,7 +50,7 @@ from ..codes import Codes, pack_scores
 from ..exceptions import InputError
 from ..labels import Labels
 from ..linalg import CentredMatrix, gram
-from ..parameters import check_random_state
+from ..parameters import check_count, check_random_state
 from ..spectral import ridge_solver
 from ..views import LABELS, View, ViewTransform
 from .dmh import DMH
@@ -119,8 +119,7 @@ class MultiViewLinear(CrossModalHasher):
         for name in ("label_weight", "ridge"):
             if not getattr(self, name) > 0:
                 raise InputError(f"{name} must be positive; got {getattr(self, name)!r}.")
-        if isinstance(self.n_iter, bool) or not isinstance(self.n_iter, (int, np.integer)) or self.n_iter < 1:
-            raise InputError(f"n_iter must be a whole number of at least 1; got {self.n_iter!r}.")
+        check_count(self.n_iter, "n_iter")
 
     def _fit(self, data: TrainingData) -> None:
         rng = check_random_state(self.random_state)

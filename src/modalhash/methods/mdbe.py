@@ -52,7 +52,7 @@ from ..codes import Codes, pack_scores
 from ..exceptions import InputError
 from ..labels import Labels
 from ..linalg import CentredMatrix, cross, gram
-from ..parameters import check_random_state, given_or_uniform
+from ..parameters import check_count, check_random_state
 from ..spectral import ridge_solver
 from ..views import LABELS, View, ViewTransform
 
@@ -136,16 +136,12 @@ class MDBE(CrossModalHasher):
         for name in ("label_ridge", "tol"):
             if not getattr(self, name) >= 0:
                 raise InputError(f"{name} must not be negative; got {getattr(self, name)!r}.")
-        if isinstance(self.n_iter, bool) or not isinstance(self.n_iter, (int, np.integer)) or self.n_iter < 1:
-            raise InputError(f"n_iter must be a whole number of at least 1; got {self.n_iter!r}.")
+        check_count(self.n_iter, "n_iter")
 
     def _fit(self, data: TrainingData) -> None:
         rng = check_random_state(self.random_state)
         labels = data.require_labels_of_all("MDBE")
         lam, c, beta, gamma = data.shares(self.view_weights), self.n_bits, self.latent_weight, self.ridge
-        for name in self.init or {}:
-            if name not in data.views:
-                raise InputError(f"init names view {name!r}; the views are {', '.join(data.views)}.")
         views, transforms = data.centred()
         L = CentredMatrix(labels.matrix.astype(np.float64))
         LL = gram(L)
@@ -153,7 +149,7 @@ class MDBE(CrossModalHasher):
         XX = {i: gram(X) for i, X in views.items()}
         LX = {i: cross(L, X) for i, X in views.items()}
         LX_inverse = {i: ridge_solver(XX[i], gamma, f"view {i!r}")(LX[i].T).T for i in views}  # L X'(XX' + gamma I)^-1
-        P = {i: given_or_uniform((self.init or {}).get(i), (XX[i].shape[0], c), rng, f"init[{i!r}]").T for i in views}
+        P = {i: start.T for i, start in data.starts(self.init, c, rng).items()}
         identity = np.eye(c)
         curve: list[float] = []
         D = np.zeros((c, LL.shape[0]))

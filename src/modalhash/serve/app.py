@@ -144,20 +144,21 @@ class _Routes:
         return self._result(query, self.service.lookup(query, asked.database, radius, limit))
 
     def _result(self, query: QueryCode, found: Found) -> schemas.SearchResult:
+        items = self.service.catalogue.take(found.ids)
         hits = [
             schemas.Hit(
-                **_shown(self.service.catalogue[item]),
-                distance=distance,
-                code=code.tobytes().hex(),
+                **_shown(item),
+                distance=found.distances[i],
+                code=found.codes[i].tobytes().hex(),
                 score=None if found.scores is None else found.scores[i],
             )
-            for i, (item, distance, code) in enumerate(zip(found.ids, found.distances, found.codes, strict=True))
+            for i, item in enumerate(items)
         ]
         return schemas.SearchResult(query=self._asked(query), database=found.database, total=found.total, hits=hits)
 
     def _asked(self, query: QueryCode) -> schemas.Asked:
         read = query.read
-        examples = [] if read is None else read.examples
+        examples = [] if read is None else self.service.catalogue.take(read.examples)
         return schemas.Asked.model_validate(
             {
                 "by": query.by,
@@ -168,7 +169,7 @@ class _Routes:
                 "known": [] if read is None else read.known,
                 "unknown": [] if read is None else read.unknown,
                 "suggestions": [] if read is None else read.suggestions,
-                "examples": [_shown(self.service.catalogue[row]) for row in examples],
+                "examples": [_shown(item) for item in examples],
             }
         )
 
@@ -217,8 +218,15 @@ class _Routes:
                 bits=bits,
                 method=service.method(bits),
                 views=[
-                    schemas.View.model_validate({"name": name, "columns": d, "kind": service.kind(name, bits)})
-                    for name, d in service.views(bits).items()
+                    schemas.View.model_validate(
+                        {
+                            "name": name,
+                            "columns": columns,
+                            "kind": service.kind(name, bits),
+                            "size": service.picture_size(name, bits),
+                        }
+                    )
+                    for name, columns in service.views(bits).items()
                 ],
                 databases={name: sizes[name, bits] for name in service.databases(bits)},
                 expands=service.can_expand(bits),

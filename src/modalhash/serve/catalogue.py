@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import sparse
@@ -99,33 +99,42 @@ class Catalogue:
     def __getitem__(self, item: int) -> ItemRecord:
         if item not in self:
             raise KeyError(item)
-        if self.data is None:
-            return self._from_index(item)
-        data = self.data
-        columns = {name: values[item] for name, values in data.columns.items()}
-        svg = columns.pop("svg", "")
-        if svg and item not in self._flat:
-            self._flat[item] = is_flat(svg)
-        has_picture = bool(svg) or (self._root is not None and bool(columns["file"]))
-        return _record(item, str(data.ids[item]), columns, self._labels(item), has_picture, self._flat.get(item, False))
+        return self.take([item])[0]
 
-    def _from_index(self, item: int) -> ItemRecord:
-        index = next(index for index in self._indexes if item in index)
-        columns = {name: values[0] for name, values in index.payload([item]).items() if name != "svg"}
-        return _record(item, columns.get("name", str(item)), columns)
+    def take(self, items: Sequence[int]) -> list[ItemRecord]:
+        """Several items, all of which are there, in the order asked for."""
+        if self.data is not None:
+            return self._from_data(self.data, items)
+        found: dict[int, ItemRecord] = {}
+        for index in self._indexes:
+            held = [item for item in items if item not in found]
+            if len(self._indexes) > 1:
+                held = [item for item in held if item in index]
+            if held:
+                columns = {name: values for name, values in index.payload(held).items() if name != "svg"}
+                for i, item in enumerate(held):
+                    own = {name: values[i] for name, values in columns.items()}
+                    found[item] = _record(item, own.get("name", str(item)), own)
+        return [found[item] for item in items]
 
-    def _labels(self, item: int) -> list[str]:
-        data = self.data
-        if data is None or data.labels is None:
-            return []
-        row = data.labels[[item]]
-        on = row.indices if sparse.issparse(row) else np.flatnonzero(row[0])
-        return [str(data.label_names[i]) for i in on]
+    def _from_data(self, data: Dataset, items: Sequence[int]) -> list[ItemRecord]:
+        on: Any = None if data.labels is None else data.labels[np.asarray(items, dtype=np.int64)]
+        on = on.toarray() if sparse.issparse(on) else on
+        out = []
+        for i, item in enumerate(items):
+            columns = {name: values[item] for name, values in data.columns.items()}
+            svg = columns.pop("svg", "")
+            if svg and item not in self._flat:
+                self._flat[item] = is_flat(svg)
+            has_picture = bool(svg) or (self._root is not None and bool(columns["file"]))
+            named = [] if on is None else [str(data.label_names[j]) for j in np.flatnonzero(on[i])]
+            out.append(_record(item, str(data.ids[item]), columns, named, has_picture, self._flat.get(item, False)))
+        return out
 
     def page(self, start: int, limit: int, step: int = 1) -> list[ItemRecord]:
         """Every `step`-th item in order of id, from the `start`-th on, `limit` at most."""
         rows = range(start, len(self), step)[:limit]
-        return [self[row if self.data is not None else int(self._ids[row])] for row in rows]
+        return self.take(rows if self.data is not None else [int(self._ids[row]) for row in rows])
 
     def picture(self, item: int) -> Picture | None:
         """The picture of an item; None where there is none."""

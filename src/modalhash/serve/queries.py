@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..base import CrossModalHasher
 from ..exceptions import InputError
 
-__all__ = ["kind_of", "view_of_kind"]
+__all__ = ["first_step", "kind_of", "view_of_kind"]
 
 _KINDS = {"TagVectorizer": "text", "GIST": "image", "BagOfVisualWords": "image"}
+
+
+def first_step(hasher: CrossModalHasher, view: str) -> Any:
+    """The feature step that raw items of a view go into; None where the model carries none."""
+    features = getattr(hasher, "features_", None)
+    steps = [] if features is None else features.steps_.get(view, [])
+    return steps[0] if steps else None
 
 
 def kind_of(hasher: CrossModalHasher, view: str) -> str:
@@ -20,9 +29,7 @@ def kind_of(hasher: CrossModalHasher, view: str) -> str:
     >>> kind_of(mh.LSH(n_bits=8).fit(data.views), "text")
     'vector'
     """
-    features = getattr(hasher, "features_", None)
-    steps = [] if features is None else features.steps_.get(view, [])
-    return _KINDS.get(type(steps[0]).__name__, "vector") if steps else "vector"
+    return _KINDS.get(type(first_step(hasher, view)).__name__, "vector")
 
 
 def view_of_kind(hasher: CrossModalHasher, kind: str, view: str | None = None) -> str:

@@ -199,6 +199,7 @@ class View(BaseModel):
     name: str
     columns: int
     kind: Literal["text", "image", "vector"] = Field(description="What a query of this view can be made of.")
+    size: int | None = Field(description="Side in pixels of the square that a picture is scaled to.")
 
 
 class Collection(BaseModel):

@@ -22,7 +22,7 @@ from ..exceptions import InputError
 from ..index import HammingIndex
 from .answers import Found, QueryCode, UnknownItemError
 from .catalogue import Catalogue
-from .queries import kind_of, view_of_kind
+from .queries import first_step, kind_of, view_of_kind
 from .words import TextView
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ class SearchService:
             if len(index):
                 code = index.codes(index.ids[:1])
                 index.search(code, 1)
-                index.lookup(code, 0)
+                index.lookup(code, 2)
         for view in self._text_views.values():
             if view.vocabulary:
                 view.read(view.vocabulary[0], expand=1)
@@ -199,6 +199,11 @@ class SearchService:
     def kind(self, view: str, bits: int) -> str:
         """What a query of a view can be made of: "text", "image" or only a "vector"."""
         return kind_of(self._collections[bits].hasher, view)
+
+    def picture_size(self, view: str, bits: int) -> int | None:
+        """Side of the square that pictures of a view are scaled to, where its features do that."""
+        step = first_step(self._collections[bits].hasher, view)
+        return getattr(step, "size", None) if self.kind(view, bits) == "image" else None
 
     def method(self, bits: int) -> str:
         """Name of the method whose model makes the codes of one length."""

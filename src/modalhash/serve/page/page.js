@@ -150,8 +150,9 @@ function common(hits) {
   }
   const words = [...weight].sort((a, b) => b[1] - a[1]).slice(0, 10).map(([word]) => word);
   if (!words.length || !canAsk("text")) return null;
-  return make("ul", { className: "common", ariaLabel: "Words of the nearest" },
-    ...words.map((word) => make("li", {}, chip(word, () => type(word)))));
+  const list = make("ul", { className: "common" }, ...words.map((word) => make("li", {}, chip(word, () => type(word)))));
+  list.setAttribute("aria-label", "Words of the nearest");
+  return list;
 }
 
 function chip(text, action) {
@@ -350,7 +351,7 @@ async function prepare(file) {
       one.src = url;
     });
     const [w, h] = [image.naturalWidth || 256, image.naturalHeight || 256];
-    const most = drawing ? 256 : 1024;
+    const most = drawing ? collection().views.find((view) => view.kind === "image").size || 256 : 1024;
     if (!drawing && Math.max(w, h) <= most && file.size <= state.about.limits.body / 2) return file;
     const scale = drawing ? most / Math.max(w, h) : Math.min(1, most / Math.max(w, h));
     const canvas = make("canvas", { width: drawing ? most : Math.round(w * scale), height: drawing ? most : Math.round(h * scale) });
