@@ -51,6 +51,7 @@ def test_what_is_found_is_right_and_most_is_found(index, codes):
     queries = codes[N:]
     found = check(index, queries, codes[:N], np.arange(N) * 2, k=20)
     assert found.ids.shape == (50, 20)
+    assert index.search(queries[:0], 20).ids.shape == (0, 20)
     exact = np.sort(hamming(queries, codes[:N]), axis=1)[:, :20]
     share = (found.distances <= exact[:, -1:]).mean()
     assert index.recall(queries, k=20) == pytest.approx(share)

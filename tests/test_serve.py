@@ -644,6 +644,14 @@ def test_what_cannot_be_served(things):
         SearchService(hasher, indexes=[("text", mh.HammingIndex(16).add(codes, ids=np.arange(1, 61)))], data=data)
 
 
+def test_a_length_without_a_database_says_so(things):
+    data, models, _ = things
+    index = mh.HammingIndex(16).add(models[0].encode("text", data.views["text"]))
+    with client_of(SearchService(models, indexes=[("text", index)])) as client:
+        assert "no database of 12 bits" in detail(client.get("/search", params={"text": "cat", "bits": 12}), 422)
+        assert client.get("/search", params={"text": "cat"}).status_code == 200
+
+
 def test_an_empty_index_finds_nothing(things):
     hasher = things[1][0]
     service = SearchService(hasher, indexes=[("text", mh.HammingIndex(16))])

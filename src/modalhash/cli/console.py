@@ -21,7 +21,7 @@ def guarded(app: Callable[..., Any]) -> int:
     """Run a typer app and turn errors of ours, of files and Ctrl-C into one line and an exit code."""
     import typer
 
-    usage_error = typer.BadParameter.__mro__[2]  # the base of what typer raises on wrong options
+    usage_error: Any = typer.BadParameter.__mro__[2]  # the base of what typer raises on wrong options
     try:
         result = app(standalone_mode=False)
         code = result if isinstance(result, int) else 0
@@ -31,8 +31,8 @@ def guarded(app: Callable[..., Any]) -> int:
         say(f"modalhash: error: {' '.join(str(error).split()) or type(error).__name__}")
         return 2
     except usage_error as error:
-        error.show()  # type: ignore[attr-defined]
-        return int(error.exit_code)  # type: ignore[attr-defined]
+        error.show()
+        return int(error.exit_code)
     if code == _INTERRUPTED:
         say("modalhash: interrupted; nothing was written.")
     return code

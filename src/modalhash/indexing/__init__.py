@@ -9,6 +9,7 @@ tables         exact range search for small radii: multi-index hashing
 approximate    FAISS's inverted file and graph
 asymmetric     ranking bits by real-valued query scores
 state          one moment of an index, and how it is searched
+parallel       work split over threads
 storage        the file: memory-mapped, checksummed, replaced in one step
 saved          from the state to the file and back
 =============  =========================================================================================

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ..codes import Codes
 from ..exceptions import MissingExtraError, ModelFormatError
+from .parallel import in_parallel, spans
 
 __all__ = ["EFFORT", "KINDS", "ApproximateNeighbors"]
 
@@ -89,8 +90,14 @@ class ApproximateNeighbors:
     def search(self, codes: Codes, k: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         """Rows (-1 where fewer were found) and distances, shape (n_queries, k), in no promised order among ties."""
         faiss = _faiss()
-        with _threads(faiss, self.threads):
-            distances, rows = self._index.search(codes, k)
+
+        def task(start: int, stop: int) -> Any:
+            with _threads(faiss, 1):
+                return self._index.search(codes[start:stop], k)
+
+        # Threads of our own: OpenMP's wait for each other in a loop, which costs much where other work runs beside.
+        found = in_parallel(task, spans(len(codes), max(1, -(-len(codes) // self.threads))), self.threads)
+        distances, rows = (np.concatenate([one[x] for one in found]) for x in (0, 1))
         return rows.astype(np.int64, copy=False), distances.astype(np.int32, copy=False)
 
     def to_bytes(self) -> NDArray[np.uint8]:

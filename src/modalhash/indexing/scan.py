@@ -10,16 +10,16 @@ where there are few queries; the kernels release the interpreter's lock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._popcount import _compiled, _popcount
+from .parallel import in_parallel, spans
 
-__all__ = ["grown", "in_parallel", "nearest", "pack_key", "sort_hits", "spans", "unpack_keys", "within"]
+__all__ = ["grown", "nearest", "pack_key", "sort_hits", "unpack_keys", "within"]
 
 _BLOCK = 4096
 """Items per block: 32 kB of one word, which stays in the cache while the queries of a task pass over it."""
@@ -35,8 +35,6 @@ _KEPT = 1 << 22
 _ROW_BITS = 40
 """A hit is one integer that sorts by distance, then row: the row in the low 40 bits, the distance above them."""
 _INSERTION, _DIGIT = 24, 8
-
-Result = TypeVar("Result")
 
 
 @_compiled
@@ -187,31 +185,6 @@ def _within(words: Any, n: int, queries: Any, radius: int, distance_bits: int, d
         spare = sort_hits(keys[start:total], spare, digits, 0, distance_bits)  # rows ascend already
         counts[i] = total - start
     return keys[:total]
-
-
-def in_parallel(task: Callable[..., Result], jobs: Sequence[tuple[Any, ...]], threads: int) -> list[Result]:
-    """Call `task` with each of `jobs`, on up to `threads` threads; results in order.
-
-    Examples
-    --------
-    >>> in_parallel(max, [(1, 2), (4, 3)], threads=2)
-    [2, 4]
-    """
-    if threads == 1 or len(jobs) == 1:
-        return [task(*job) for job in jobs]
-    with ThreadPoolExecutor(min(threads, len(jobs))) as pool:
-        return [done.result() for done in [pool.submit(task, *job) for job in jobs]]
-
-
-def spans(n: int, size: int) -> list[tuple[int, int]]:
-    """Cut ``range(n)`` into pieces of `size`.
-
-    Examples
-    --------
-    >>> spans(5, 2)
-    [(0, 2), (2, 4), (4, 5)]
-    """
-    return [(start, min(n, start + size)) for start in range(0, n, size)]
 
 
 def unpack_keys(parts: Sequence[NDArray[np.int64]]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:

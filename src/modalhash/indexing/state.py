@@ -141,6 +141,8 @@ def nearest_approximately(state: State, codes: Codes, k: int, threads: int) -> t
     """As :func:`nearest`, through the approximate structure; rows it finds too few for are searched exactly."""
     records, cover = state.records, state.covers["search"]
     k = min(k, len(records))
+    if not len(codes):
+        return nearest(state, codes, k, threads)
     found, distances = cover.structure.search(codes, min(len(cover.ids), k + min(k, cover.n_gone)))
     rows, good = found, found >= 0
     if cover.changed:

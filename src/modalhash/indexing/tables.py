@@ -23,7 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._popcount import _compiled, _popcount
-from .scan import grown, in_parallel, pack_key, sort_hits, spans, unpack_keys
+from .parallel import in_parallel, spans
+from .scan import grown, pack_key, sort_hits, unpack_keys
 
 __all__ = ["ChunkTables", "best_plan", "chunk_radii", "flips"]
 

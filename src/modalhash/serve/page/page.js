@@ -109,6 +109,7 @@ function tile(item) {
 }
 
 const name = (database) => LABELS[database] || database;
+const isText = (database) => database === "text" || kinds()[database] === "text";
 const kinds = () => Object.fromEntries(collection().views.map((view) => [view.name, view.kind]));
 const collection = () => state.about.collections.find((one) => one.bits === state.bits);
 const databases = () => Object.keys(collection().databases);
@@ -116,9 +117,10 @@ const canAsk = (kind) => collection().views.some((view) => view.kind === kind);
 
 // ------------------------------------------------------------------------------------------------- results
 
-function card(item, asked, database) {
+// An item as a button that searches by it, in its codes of `view`; with the bits that differ where something was asked.
+function card(item, view, asked = null) {
   const picture = tile(item);
-  const wide = database === "text";
+  const wide = asked !== null && isText(view);
   const parts = [picture, make("span", { className: "title", textContent: item.title })];
   if (wide) parts.push(make("span", { className: "says", textContent: item.text || item.labels.join(", ") }));
   let label = item.title;
@@ -134,7 +136,6 @@ function card(item, asked, database) {
   button.setAttribute("aria-label", `${label}. Search by it`);
   button.dataset.item = item.id;
   button.title = [item.text, item.labels.join(", ")].filter(Boolean).join("\n");
-  const view = database || Object.keys(kinds())[0];
   button.addEventListener("click", () => go({ by: "item", item: item.id, view }, true));
   button.addEventListener("dragstart", (event) => event.dataTransfer.setData("text/x-modalhash-item", String(item.id)));
   return make("li", {}, button);
@@ -166,10 +167,10 @@ function section(answer) {
   const title = make("h2", {}, name(database), make("small", {
     textContent: `nearest of ${collection().databases[database]} codes`,
   }));
-  const list = make("ul", { className: database === "text" ? "grid wide" : "grid" },
-    ...hits.map((hit) => card(hit, query, database)));
+  const list = make("ul", { className: isText(database) ? "grid wide" : "grid" },
+    ...hits.map((hit) => card(hit, database, query)));
   const node = make("section", { className: "found" }, title,
-    ...[database === "text" && state.query.by === "image" ? common(hits) : null].filter(Boolean), list);
+    ...[isText(database) && state.query.by === "image" ? common(hits) : null].filter(Boolean), list);
   node.dataset.database = database;
   node.setAttribute("aria-label", name(database));
   return node;
@@ -183,14 +184,7 @@ async function browse(signal) {
   const shown = databases().includes("fused") ? "fused" : databases()[0];
   $("results").replaceChildren(make("section", { className: "found" },
     make("h2", {}, "Some of the items", make("small", { textContent: "click one to search by it" })),
-    make("ul", { className: "grid" }, ...items.map((item) => {
-      const entry = card(item, null, null);
-      entry.firstChild.addEventListener("click", (event) => {
-        event.stopImmediatePropagation();
-        go({ by: "item", item: item.id, view: shown }, true);
-      }, { capture: true });
-      return entry;
-    }))));
+    make("ul", { className: "grid" }, ...items.map((item) => card(item, shown)))));
   status(`${total} items, codes of ${state.bits} bits by ${collection().method}`);
 }
 
@@ -451,6 +445,7 @@ async function start() {
   } catch (error) {
     return status(`Cannot reach the server: ${error.message}`);
   }
+  state.about.collections = state.about.collections.filter((one) => Object.keys(one.databases).length);
   state.bits = state.about.collections[0].bits;
   $("name").textContent = state.about.name;
   document.title = `${state.about.name} · modalhash search`;
