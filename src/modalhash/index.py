@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .codes import Codes, check_codes, n_bytes
 from .exceptions import InputError
@@ -97,8 +98,12 @@ class HammingIndex:
     def __len__(self) -> int:
         return len(self._state.records)
 
+    def has(self, ids: Any) -> NDArray[np.bool_]:
+        """Which of some ids the index holds, shape (len(ids),)."""
+        return self._state.records.find(ids_asked(ids))[1]
+
     def __contains__(self, item: int) -> bool:
-        return bool(self._state.records.find(np.array([item], dtype=np.int64))[1][0])
+        return bool(self.has([item])[0])
 
     def __repr__(self) -> str:
         return f"HammingIndex(n_bits={self.n_bits}, kind={self.kind!r}): {len(self)} codes"
@@ -107,6 +112,11 @@ class HammingIndex:
     def ids(self) -> Ids:
         """Ids in ascending order, a copy, shape (n,)."""
         return self._state.records.ids.copy()
+
+    @property
+    def next_id(self) -> int:
+        """The id that the next code added without one gets."""
+        return self._state.next_id
 
     @property
     def columns(self) -> list[str]:

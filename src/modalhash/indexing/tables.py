@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 import threading
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import combinations, pairwise
 from typing import Any
 
@@ -30,7 +31,7 @@ __all__ = ["ChunkTables", "best_plan", "chunk_radii", "flips"]
 
 _PROBE, _CANDIDATE, _SCANNED = 30.0, 1.5, 0.3
 """Nanoseconds, by measurement: one bucket met, one code in it measured, one word scanned."""
-_QUERIES = 1024
+_QUERIES = 8192
 """Most queries per task of a thread."""
 _PROBES_AHEAD = 1024
 _MAX_CHUNKS = 12
@@ -60,6 +61,7 @@ def _edges(n_bits: int, n_chunks: int) -> list[tuple[int, int]]:
     return [(lo, min(64, hi - lo)) for lo, hi in pairwise(cuts)]
 
 
+@lru_cache(maxsize=64)
 def flips(width: int, radius: int) -> NDArray[np.uint64]:
     """All words of `width` bits with at most `radius` ones, fewest first.
 
@@ -69,9 +71,12 @@ def flips(width: int, radius: int) -> NDArray[np.uint64]:
     [0, 1, 2, 4]
     """
     words = [sum(1 << bit for bit in bits) for ones in range(radius + 1) for bits in combinations(range(width), ones)]
-    return np.array(words, dtype=np.uint64)
+    array = np.array(words, dtype=np.uint64)
+    array.flags.writeable = False
+    return array
 
 
+@lru_cache(maxsize=256)
 def best_plan(n: int, n_bits: int, radius: int) -> int | None:
     """Number of chunks that finds everything within `radius` soonest; None where scanning all is expected sooner.
 

@@ -280,10 +280,13 @@ def sample_pairs(L: Any, count: int, rng: np.random.Generator) -> tuple[Indices,
 
 def pair_moments(X: CentredMatrix, S: Any, Y: CentredMatrix) -> Floats:
     """C = X'S Y (d, e) for a sparse S (n, n); sparse views stay sparse."""
-    degree = CentredMatrix(np.asarray(S.sum(axis=1)).reshape(-1, 1))
-    C: Floats = cross(X, CentredMatrix(S @ Y.X))
-    if Y.exact_mean is not None:
-        C -= cross(X, degree) * Y.exact_mean
+    B = S @ Y.X
+    degree = np.asarray(S.sum(axis=1)).reshape(-1, 1)
+    if Y.exact_mean is not None and not sparse.issparse(B):
+        B -= degree * Y.exact_mean
+    C: Floats = cross(X, CentredMatrix(B))
+    if Y.exact_mean is not None and sparse.issparse(B):
+        C -= cross(X, CentredMatrix(degree)) * Y.exact_mean
     return C
 
 
