@@ -237,8 +237,7 @@ def test_many_sparse_labels(rng):
     np.testing.assert_array_equal(by_name.train_codes_, by_matrix.train_codes_)
 
 
-@pytest.mark.slow
-def test_memory_and_time_do_not_hold_n_by_n():
+def test_nothing_of_n_by_n_is_held():
     """6,000 rows: one n x n matrix of doubles is 288 MB; everything together stays below 120 MB."""
     import tracemalloc
 

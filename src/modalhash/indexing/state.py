@@ -189,7 +189,9 @@ def within_radius(state: State, codes: Codes, radius: int, threads: int, among: 
 
 
 def _ragged(ids: Ids, rows: Rows, distances: Distances, counts: NDArray[np.int64]) -> Matches:
-    return Matches(ids[rows], distances, offsets=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
+    offsets = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=offsets[1:])
+    return Matches(ids[rows], distances, offsets=offsets)
 
 
 def ranked_by_scores(

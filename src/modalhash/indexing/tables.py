@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations, pairwise
@@ -31,8 +32,10 @@ __all__ = ["ChunkTables", "best_plan", "chunk_radii", "flips"]
 
 _PROBE, _CANDIDATE, _SCANNED = 30.0, 1.5, 0.3
 """Nanoseconds, by measurement: one bucket met, one code in it measured, one word scanned."""
-_QUERIES = 8192
-"""Most queries per task of a thread."""
+_QUERIES, _HEAD = 4096, 256
+"""Most queries per task of a thread; how many are answered before threads are thought of."""
+_WORTH_A_THREAD = 5e-4
+"""Seconds of work."""
 _PROBES_AHEAD = 1024
 _MAX_CHUNKS = 12
 _MAX_PROBES = 1 << 16
@@ -154,19 +157,19 @@ def _probe(
     n: Any,
 ) -> None:
     # The buckets to look into for the queries from the first: out[i, :n[i]] are rows (chunk, mask, begin, end).
-    for i in range(min(n.shape[0], queries.shape[0] - first)):
-        total = 0
-        for c in range(edges.shape[0]):
-            width = edges[c, 1]
-            own = _key(queries, first + i, edges[c, 0], width)
-            for f in range(cuts[c], cuts[c + 1]):
+    block = min(n.shape[0], queries.shape[0] - first)
+    n[:] = 0
+    for c in range(edges.shape[0]):
+        lo, width, begin, end = edges[c, 0], edges[c, 1], cuts[c], cuts[c + 1]
+        for i in range(block):
+            own = _key(queries, first + i, lo, width)
+            for f in range(begin, end):
                 mark = _slot(own ^ masks[f], width, slot_bits + _FILTER_BITS)
                 if (seen[c, mark >> np.uint64(6)] >> (mark & np.uint64(63))) & np.uint64(1):
-                    slot = _slot(own ^ masks[f], width, slot_bits)
-                    out[i, total, 0], out[i, total, 1] = c, f
-                    out[i, total, 2], out[i, total, 3] = starts[c, slot], starts[c, slot + 1]
-                    total += 1
-        n[i] = total
+                    slot, at = _slot(own ^ masks[f], width, slot_bits), n[i]
+                    out[i, at, 0], out[i, at, 1] = c, f
+                    out[i, at, 2], out[i, at, 3] = starts[c, slot], starts[c, slot + 1]
+                    n[i] = at + 1
 
 
 @_compiled
@@ -349,6 +352,11 @@ class ChunkTables:
             )
             return keys
 
-        threads = 1 if m * len(flat) < 2048 else threads
-        keys = in_parallel(task, spans(m, max(1, min(_QUERIES, -(-m // threads)))), threads)
+        # How long a query takes depends on what it finds. The first few tell whether threads are worth waking.
+        head, started = min(m, _HEAD), time.perf_counter()
+        keys = [task(0, head)]
+        expected = (time.perf_counter() - started) * (m - head) / max(1, head)
+        threads = threads if expected > _WORTH_A_THREAD else 1
+        size = max(1, min(_QUERIES, -(-(m - head) // threads)))
+        keys += in_parallel(task, [(head + a, head + b) for a, b in spans(m - head, size)], threads)
         return *unpack_keys(keys), counts
