@@ -26,6 +26,7 @@ LAYERS = [
         "results",
         "evaluation",
         "indexing",
+        "shards",
         "index",
     },
     {"checks", "report", "engines"},
