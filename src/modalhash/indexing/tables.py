@@ -41,7 +41,7 @@ _MAX_CHUNKS = 12
 _MAX_PROBES = 1 << 16
 _MAX_SLOT_BITS = 26
 _FILTER_BITS = 3
-"""A bit map with 8 places per slot tells most absent keys before a bucket is touched; it stays in the cache."""
+"""A Bloom filter of 2**3 bits per slot tells most absent keys before a bucket is touched; it stays in the cache."""
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 """The golden ratio in 64 bits: multiplying by it and keeping the top bits spreads keys (Fibonacci hashing)."""
 
@@ -122,6 +122,19 @@ def _slot(key: Any, width: int, slot_bits: int) -> Any:
 
 
 @_compiled
+def _marks(key: Any, width: int, filter_bits: int) -> Any:
+    # Where the filter remembers a key: a word, and one bit in it for a key that fits, else three from its hash.
+    six = np.uint64(63)
+    if width <= filter_bits:
+        return key >> np.uint64(6), np.uint64(1) << (key & six)
+    mixed, shift = key * _MIX, np.uint64(70 - filter_bits)
+    bits = np.uint64(1) << ((mixed >> (shift - np.uint64(6))) & six)
+    bits |= np.uint64(1) << ((mixed >> (shift - np.uint64(12))) & six)
+    bits |= np.uint64(1) << ((mixed >> (shift - np.uint64(18))) & six)
+    return mixed >> shift, bits
+
+
+@_compiled
 def _fill(codes: Any, lo: int, width: int, slot_bits: int, starts: Any, bucket: Any, owner: Any, seen: Any) -> None:
     # Counting sort of the codes by slot: bucket[starts[s]:starts[s + 1]] are the codes of slot s, owner their numbers.
     n = codes.shape[0]
@@ -129,8 +142,8 @@ def _fill(codes: Any, lo: int, width: int, slot_bits: int, starts: Any, bucket: 
     for i in range(n):
         key = _key(codes, i, lo, width)
         slots[i] = _slot(key, width, slot_bits)
-        mark = _slot(key, width, slot_bits + _FILTER_BITS)
-        seen[mark >> np.uint64(6)] |= np.uint64(1) << (mark & np.uint64(63))
+        word, bits = _marks(key, width, slot_bits + _FILTER_BITS)
+        seen[word] |= bits
         starts[slots[i] + 1] += 1
     for s in range(1, starts.shape[0]):
         starts[s] += starts[s - 1]
@@ -164,8 +177,8 @@ def _probe(
         for i in range(block):
             own = _key(queries, first + i, lo, width)
             for f in range(begin, end):
-                mark = _slot(own ^ masks[f], width, slot_bits + _FILTER_BITS)
-                if (seen[c, mark >> np.uint64(6)] >> (mark & np.uint64(63))) & np.uint64(1):
+                word, bits = _marks(own ^ masks[f], width, slot_bits + _FILTER_BITS)
+                if seen[c, word] & bits == bits:
                     slot, at = _slot(own ^ masks[f], width, slot_bits), n[i]
                     out[i, at, 0], out[i, at, 1] = c, f
                     out[i, at, 2], out[i, at, 3] = starts[c, slot], starts[c, slot + 1]
@@ -297,7 +310,7 @@ class ChunkTables:
             self._distinct = self._group()
         codes = self._distinct[0]
         edges = np.array(_edges(self.n_bits, n_chunks), dtype=np.int64)
-        slot_bits = min(_MAX_SLOT_BITS, max(1, (len(codes) - 1).bit_length()), int(edges[:, 1].max()))
+        slot_bits = max(4, min(_MAX_SLOT_BITS, (len(codes) - 1).bit_length(), int(edges[:, 1].max())))
         starts = np.zeros((n_chunks, (1 << slot_bits) + 1), np.uint32)
         buckets, owners = np.empty((n_chunks, *codes.shape), np.uint64), np.empty((n_chunks, len(codes)), np.uint32)
         seen = np.zeros((n_chunks, -(-(1 << (slot_bits + _FILTER_BITS)) // 64)), np.uint64)
