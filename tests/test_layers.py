@@ -27,6 +27,7 @@ LAYERS = [
         "evaluation",
         "indexing",
         "shards",
+        "asymmetric",
         "index",
     },
     {"checks", "report", "engines"},

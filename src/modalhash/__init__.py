@@ -50,6 +50,7 @@ _HOMES = {
     "bit_diagnostics": "diagnostics",
     "cross_modal_report": "report",
     "evaluate": "evaluation",
+    "evaluate_asymmetric": "asymmetric",
     "ladder": "methods",
     "load": "base",
 }
@@ -60,6 +61,7 @@ __all__ = ["__version__", *_SUBMODULES, *_HOMES]
 __getattr__, __dir__ = lazy_names(__name__, _HOMES, _SUBMODULES)
 
 if TYPE_CHECKING:
+    from .asymmetric import evaluate_asymmetric as evaluate_asymmetric
     from .base import CrossModalHasher as CrossModalHasher
     from .base import load as load
     from .diagnostics import bit_diagnostics as bit_diagnostics
