@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from modalhash import HammingIndex
 from modalhash.codes import hamming, pack
+from modalhash.exceptions import InputError
 from modalhash.indexing import scan, tables
 from modalhash.indexing.records import codes_of_words, words_of_codes
 
@@ -92,12 +93,45 @@ def test_tables_find_all_within_any_radius(n, n_bits, kind, n_chunks, radius, se
     queries[:3] = database[rng.integers(0, n, 3)]
     words = np.ascontiguousarray(words_of_codes(database, n_bits).T)
     built = tables.ChunkTables(words, n_bits)
-    assert built.ready(n_chunks)
-    found, distances, counts = built.within(words_of_codes(queries, n_bits), radius, n_chunks, threads=2)
+    with mock.patch.object(tables, "best_plan", return_value=n_chunks):
+        found, distances, offsets = built.within(words_of_codes(queries, n_bits), radius, threads=2)
     expected = brute_within(database, np.arange(n), queries, radius)
-    assert counts.tolist() == [len(ids) for ids, _ in expected]
+    assert np.diff(offsets, prepend=0).tolist() == [0, *(len(ids) for ids, _ in expected)]
     assert found.tolist() == [i for ids, _ in expected for i in ids]
     assert distances.tolist() == [d for _, ds in expected for d in ds]
+
+
+@pytest.mark.parametrize(("n_bits", "kind"), [(24, "repeated"), (64, "clustered"), (130, "clustered")])
+def test_many_tasks_find_what_one_finds(n_bits, kind):
+    rng = np.random.default_rng(0)
+    database, queries = make_codes(3000, n_bits, kind, rng), make_codes(700, n_bits, kind, rng)
+    queries[::2] = database[:350]
+    words, asked = np.ascontiguousarray(words_of_codes(database, n_bits).T), words_of_codes(queries, n_bits)
+    with mock.patch.object(tables, "best_plan", return_value=3):
+        built = tables.ChunkTables(words, n_bits)
+        with mock.patch.object(tables, "_HEAD", tables._NO_LIMIT):
+            whole = built.within(asked, 2, threads=1)
+        with mock.patch.object(tables, "_HEAD", 1), mock.patch.object(tables, "_TASK", 1):
+            parts = built.within(asked, 2, threads=3)
+    expected = brute_within(database, np.arange(3000), queries, 2)
+    assert whole[0].tolist() == [i for ids, _ in expected for i in ids]
+    assert whole[2][-1] > 350
+    for a, b in zip(whole, parts, strict=True):
+        assert a.dtype == b.dtype
+        np.testing.assert_array_equal(a, b)
+
+
+def test_queries_that_are_not_contiguous_are_looked_up():
+    rng = np.random.default_rng(0)
+    codes = make_codes(4000, 64, "clustered", rng)
+    index = HammingIndex(64).add(codes)
+    twice = np.repeat(codes[:20], 2, axis=1)
+    for queries in (twice[:, ::2], np.asfortranarray(codes[:20]), codes[:20].tolist()):
+        if isinstance(queries, list):  # numbers of unknown type are refused, whatever they hold
+            with pytest.raises(InputError, match="packed codes"):
+                index.lookup(queries, 2)
+        else:
+            assert rows(index.lookup(queries, 2)) == rows(index.lookup(codes[:20], 2))
 
 
 @given(

@@ -18,7 +18,7 @@ import numpy as np
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-__all__ = ["PopcountBackend"]
+__all__ = ["PopcountBackend", "compiled", "popcount"]
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +28,8 @@ _QUERIES = 64
 """Queries per task of a thread: each task streams the database once."""
 
 
-def _compiled(function: Callable[..., Any]) -> Any:
+def compiled(function: Callable[..., Any]) -> Any:
+    """Compile a kernel with numba, without the interpreter's lock, and keep it on disk where that can be done."""
     try:
         return numba.njit(function, nogil=True, cache=True)
     except RuntimeError:  # numba finds no folder it may write to: compile in every process instead
@@ -37,7 +38,9 @@ def _compiled(function: Callable[..., Any]) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _popcount(typing_context: Any, word: Any) -> Any:
+def popcount(typing_context: Any, word: Any) -> Any:
+    """Ones in a word, inside kernels: one instruction, which vectorises."""
+
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.ctpop(args[0])
 
@@ -50,26 +53,26 @@ def _compare_block(
     # Items begin..stop of codes (words, n) against code (words,): distance[:m], grade[:m]. Vectorised loops over rows.
     row, word, m = codes[0][begin:stop], code[0], stop - begin
     for j in range(m):
-        distance[j] = _popcount(row[j] ^ word)
+        distance[j] = popcount(row[j] ^ word)
     for w in range(1, codes.shape[0]):
         row, word = codes[w][begin:stop], code[w]
         for j in range(m):
-            distance[j] += _popcount(row[j] ^ word)
+            distance[j] += popcount(row[j] ^ word)
     row, word = labels[0][begin:stop], label[0]
     for j in range(m):
-        grade[j] = _popcount(row[j] & word)
+        grade[j] = popcount(row[j] & word)
     for w in range(1, labels.shape[0]):
         row, word = labels[w][begin:stop], label[w]
         for j in range(m):
-            grade[j] += _popcount(row[j] & word)
+            grade[j] += popcount(row[j] & word)
     for j in range(m):
         grade[j] = min(grade[j], cap)
 
 
-_compare = _compiled(_compare_block)
+_compare = compiled(_compare_block)
 
 
-@_compiled
+@compiled
 def _count(
     query_codes: Any, codes: Any, query_labels: Any, labels: Any, cap: Any, start: int, stop: int, out: Any
 ) -> None:
@@ -100,7 +103,7 @@ def _count(
                 h0[x] = h1[x] = h2[x] = h3[x] = np.uint32(0)
 
 
-@_compiled
+@compiled
 def _walk(
     query_codes: Any,
     codes: Any,

@@ -29,14 +29,18 @@ from .exceptions import InputError
 from .indexing.approximate import EFFORT, KINDS, ApproximateNeighbors
 from .indexing.arguments import Ids, at_least, check_ids, check_payload, ids_asked
 from .indexing.asymmetric import asymmetric_scores, check_scores, score_tables
+from .indexing.device import DeviceScan
 from .indexing.matches import Distances, Matches, SearchIndex
+from .indexing.parallel import cores
 from .indexing.records import Records
 from .indexing.saved import load_state, save_state
 from .indexing.state import Cover, Rows, State, nearest, nearest_approximately, ranked_by_scores, within_radius
+from .linalg import torch_device
 
 __all__ = ["HammingIndex", "Matches", "SearchIndex", "asymmetric_scores"]
 
 _MAX_BITS = 8191
+_BYTE = np.dtype(np.uint8)
 _SCAN_BELOW = 50_000
 """Rows under which looking at all of them beats any approximate structure."""
 
@@ -62,6 +66,9 @@ class HammingIndex:
         More finds more and takes longer.
     threads : int, optional
         Threads per call; by default one per core that this process may use.
+    device : str, optional
+        A torch device such as "cuda" (extra ``torch``) for :meth:`search` of kind "flat"; the codes are copied there
+        at the first search and after every change. ``lookup``, and a search `within` some ids, stay on the CPU.
 
     Examples
     --------
@@ -77,7 +84,13 @@ class HammingIndex:
     """
 
     def __init__(
-        self, n_bits: int, *, kind: str = "flat", effort: int | None = None, threads: int | None = None
+        self,
+        n_bits: int,
+        *,
+        kind: str = "flat",
+        effort: int | None = None,
+        threads: int | None = None,
+        device: str | None = None,
     ) -> None:
         n_bytes(n_bits)
         if n_bits > _MAX_BITS:
@@ -86,8 +99,14 @@ class HammingIndex:
             raise InputError(f"kind must be 'flat', 'ivf' or 'hnsw'; got {kind!r}.")
         if effort is not None and kind == "flat":
             raise InputError("effort is for the kinds 'ivf' and 'hnsw'; the kind 'flat' looks at everything.")
+        if device is not None:
+            if kind != "flat":
+                raise InputError(f"device is for the kind 'flat'; FAISS searches the kind {kind!r} on the CPU.")
+            torch_device(device)
         self.n_bits = int(n_bits)
         self.kind = kind
+        self.device = device
+        self._copied: tuple[Records, DeviceScan] | None = None
         self.effort = None if kind == "flat" else EFFORT[kind] if effort is None else at_least(1, effort, "effort")
         self.threads = None if threads is None else at_least(1, threads, "threads")
         self._state = State(Records.empty(self.n_bits))
@@ -240,7 +259,7 @@ class HammingIndex:
 
     @property
     def _n_threads(self) -> int:
-        return self.threads or _cores()
+        return self.threads or cores()
 
     # Searching it --------------------------------------------------------------------------------------------------
 
@@ -306,14 +325,21 @@ class HammingIndex:
         A small radius is answered from hash tables (:mod:`modalhash.indexing.tables`), built at the first such call;
         a large one by looking at every code.
         """
-        codes, radius = check_codes(codes, self.n_bits, "query codes"), min(at_least(0, radius, "radius"), self.n_bits)
+        if not self._is_whole(codes):
+            codes = check_codes(codes, self.n_bits, "query codes")
+        radius = min(at_least(0, radius, "radius"), self.n_bits)
         state = self._state
-        cover = state.covers.get("lookup")
         if within is not None:
-            return within_radius(state, codes, radius, self._n_threads, state.records.rows_within(within))
+            return within_radius(state, codes, radius, self.threads, state.records.rows_within(within))
+        cover = state.covers.get("lookup")
         if cover is None or cover.stale:
             state = self._with_tables()
-        return within_radius(state, codes, radius, self._n_threads)
+        return within_radius(state, codes, radius, self.threads)
+
+    def _is_whole(self, codes: Any) -> bool:
+        # Whether check_codes is sure to pass this as it is: it takes longer than a query does.
+        good = type(codes) is np.ndarray and codes.dtype is _BYTE and codes.ndim == 2
+        return good and codes.shape[1] * 8 == self.n_bits and codes.flags.c_contiguous
 
     def _with_tables(self) -> State:
         from .indexing.tables import ChunkTables
@@ -331,6 +357,8 @@ class HammingIndex:
         if within is not None:
             among = state.records.rows_within(within)
             return state.records, *nearest(state, codes, k, self._n_threads, among)
+        if self.device is not None and len(state.records):
+            return state.records, *self._on_device(state.records).nearest(codes, k)
         if self.kind == "flat" or len(state.records) < _SCAN_BELOW:
             return state.records, *nearest(state, codes, k, self._n_threads)
         if "search" not in state.covers and self._building.acquire(blocking=False):
@@ -342,6 +370,12 @@ class HammingIndex:
         # While another thread builds for the first time, look at everything.
         find = nearest_approximately if "search" in state.covers else nearest
         return state.records, *find(state, codes, k, self._n_threads)
+
+    def _on_device(self, records: Records) -> DeviceScan:
+        held = self._copied
+        if held is None or held[0] is not records:
+            held = self._copied = (records, DeviceScan(records.codes(), self.n_bits, str(self.device)))
+        return held[1]
 
     def recall(self, codes: Any, k: int = 10) -> float:
         """Share of the true `k` nearest that :meth:`search` finds for some queries; 1.0 for kind "flat".
@@ -393,7 +427,9 @@ class HammingIndex:
         return save_state(path, self._state, parameters)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], *, verify: bool = True, threads: int | None = None) -> Self:
+    def load(
+        cls, path: str | os.PathLike[str], *, verify: bool = True, threads: int | None = None, device: str | None = None
+    ) -> Self:
         """Map an index from the folder `path`.
 
         Codes and ids stay in the file and are read as needed; processes that load the same folder share them.
@@ -403,18 +439,14 @@ class HammingIndex:
         path : path
         verify : bool
             Check every array against its checksum, which reads the file once. Without it only the header is checked.
-        threads : int, optional
+        threads, device : optional
             As in the constructor.
 
         Returns
         -------
         HammingIndex
         """
-        state, parameters = load_state(path, verify=verify, threads=threads or _cores())
-        index = cls(**parameters, threads=threads)
+        state, parameters = load_state(path, verify=verify, threads=threads or cores())
+        index = cls(**parameters, threads=threads, device=device)
         index._state = state
         return index
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -6,6 +6,7 @@ matches        what an index does, and what a search returns
 records        the rows (codes, ids, text columns) as immutable snapshots that grow without moving
 scan           exact top-k and range search: a vectorised popcount over everything
 tables         exact range search for small radii: multi-index hashing
+buckets        its kernels
 approximate    FAISS's inverted file and graph
 asymmetric     ranking bits by real-valued query scores
 state          one moment of an index, and how it is searched

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-__all__ = ["in_parallel", "spans"]
+__all__ = ["cores", "in_parallel", "spans"]
 
 Result = TypeVar("Result")
 
@@ -28,6 +28,11 @@ def _pool() -> ThreadPoolExecutor:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_making.acquire, after_in_parent=_making.release, after_in_child=_making.release)
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def in_parallel(task: Callable[..., Result], jobs: Sequence[tuple[Any, ...]], threads: int) -> list[Result]:

@@ -9,6 +9,7 @@ copies once.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -133,6 +134,9 @@ def words_of_codes(codes: Codes, n_bits: int) -> NDArray[Any]:
     >>> words_of_codes(np.array([[1, 2]], dtype=np.uint8), 12)
     array([[513]], dtype=uint32)
     """
+    width = codes.shape[1]
+    if sys.byteorder == "little" and (width % 8 == 0 or width == 4):
+        return codes.view(np.uint64 if width > 4 else np.uint32)
     words = as_words(codes)
     return words.astype(np.uint32) if n_bits <= 32 else words
 

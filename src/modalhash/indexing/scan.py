@@ -16,10 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._popcount import _compiled, _popcount
+from .._popcount import compiled, popcount
 from .parallel import in_parallel, spans
 
-__all__ = ["grown", "nearest", "pack_key", "sort_hits", "unpack_keys", "within"]
+__all__ = ["grown", "joined", "nearest", "pack_key", "sort_hits", "unpack_hits", "within"]
+
+Hits = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]
 
 _BLOCK = 4096
 """Items per block: 32 kB of one word, which stays in the cache while the queries of a task pass over it."""
@@ -37,24 +39,24 @@ _ROW_BITS = 40
 _INSERTION, _DIGIT = 24, 8
 
 
-@_compiled
+@compiled
 def _measure(words: Any, query: Any, begin: int, end: int, limit: int, distance: Any) -> Any:
     # distance[:end - begin] = Hamming distances of the items begin..end to the query; whether any is below the limit.
     cast, m = distance.dtype.type, end - begin
     row, word = words[0][begin:end], query[0]
     for j in range(m):
-        distance[j] = cast(_popcount(row[j] ^ word))
+        distance[j] = cast(popcount(row[j] ^ word))
     for w in range(1, words.shape[0]):
         row, word = words[w][begin:end], query[w]
         for j in range(m):
-            distance[j] += cast(_popcount(row[j] ^ word))
+            distance[j] += cast(popcount(row[j] ^ word))
     bound, signs = cast(limit), cast(0)
     for j in range(m):
         signs |= cast(distance[j] - bound)
     return signs < 0
 
 
-@_compiled
+@compiled
 def _nearest(
     words: Any, begin: int, end: int, queries: Any, k: int, n_bits: int, distance: Any, out_row: Any, out_distance: Any
 ) -> None:
@@ -107,13 +109,13 @@ def _nearest(
                 place[d] += 1
 
 
-@_compiled
+@compiled
 def pack_key(distance: int, row: int) -> int:
     """One integer that sorts by distance, then row."""
     return (distance << _ROW_BITS) | row
 
 
-@_compiled
+@compiled
 def _sort_by_digits(keys: Any, spare: Any, counts: Any, low: int, high: int) -> None:
     # Stable sort by the bits low..high, a digit at a time from the lowest (LSD radix sort).
     n = keys.shape[0]
@@ -131,9 +133,9 @@ def _sort_by_digits(keys: Any, spare: Any, counts: Any, low: int, high: int) -> 
         keys[:] = spare[:n]
 
 
-@_compiled
-def sort_hits(keys: Any, spare: Any, counts: Any, row_bits: int, distance_bits: int) -> Any:
-    """Sort keys whose rows and distances have so many bits; `spare` and `counts` are scratch.
+@compiled
+def sort_hits(keys: Any, spare: Any, row_bits: int, distance_bits: int) -> Any:
+    """Sort keys whose rows and distances have so many bits; `spare` is scratch.
 
     Returns
     -------
@@ -151,12 +153,13 @@ def sort_hits(keys: Any, spare: Any, counts: Any, row_bits: int, distance_bits: 
         return spare
     if spare.shape[0] < n:
         spare = np.empty(2 * n, np.int64)
+    counts = np.empty(256, np.int64)
     _sort_by_digits(keys, spare, counts, 0, row_bits)
     _sort_by_digits(keys, spare, counts, _ROW_BITS, _ROW_BITS + distance_bits)
     return spare
 
 
-@_compiled
+@compiled
 def grown(keys: Any, needed: int) -> Any:
     """`keys`, or a larger copy that holds `needed` entries."""
     if needed <= keys.shape[0]:
@@ -166,11 +169,11 @@ def grown(keys: Any, needed: int) -> Any:
     return larger
 
 
-@_compiled
-def _within(words: Any, n: int, queries: Any, radius: int, distance_bits: int, distance: Any, counts: Any) -> Any:
-    # Keys of the items within the radius, sorted, query after query; counts[i] of them are query i's.
+@compiled
+def _within(words: Any, n: int, queries: Any, radius: int, distance_bits: int, distance: Any, ends: Any) -> Any:
+    # Rows and distances of the items within the radius, sorted, query after query; query i's end at ends[i].
     keys, total = np.empty(1024, np.int64), 0
-    spare, digits = np.empty(1024, np.int64), np.empty(256, np.int64)
+    spare = keys[:0]
     for i in range(queries.shape[0]):
         start = total
         for group in range(0, n, _GROUP):
@@ -182,15 +185,52 @@ def _within(words: Any, n: int, queries: Any, radius: int, distance_bits: int, d
                 if distance[j] <= radius:
                     keys[total] = pack_key(np.int64(distance[j]), group + j)
                     total += 1
-        spare = sort_hits(keys[start:total], spare, digits, 0, distance_bits)  # rows ascend already
-        counts[i] = total - start
-    return keys[:total]
+        spare = sort_hits(keys[start:total], spare, 0, distance_bits)  # rows ascend already
+        ends[i] = total
+    return unpack_hits(keys, total)
 
 
-def unpack_keys(parts: Sequence[NDArray[np.int64]]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Rows and distances of keys made by :func:`pack_key`, part after part."""
-    keys = np.concatenate(parts) if len(parts) else np.empty(0, np.int64)
-    return keys & ((1 << _ROW_BITS) - 1), (keys >> _ROW_BITS).astype(np.int32)
+@compiled
+def unpack_hits(keys: Any, n: int) -> Any:
+    """Rows (int64) and distances (int32) of the first `n` keys made by :func:`pack_key`."""
+    rows, distances = np.empty(n, np.int64), np.empty(n, np.int32)
+    for x in range(n):
+        rows[x], distances[x] = keys[x] & ((1 << _ROW_BITS) - 1), keys[x] >> _ROW_BITS
+    return rows, distances
+
+
+def joined(parts: Sequence[tuple[Any, ...]], offsets: NDArray[np.int64], begins: Sequence[int]) -> Hits:
+    """The hits of tasks as those of one.
+
+    Parameters
+    ----------
+    parts : sequence of tuple
+        Rows and distances, task after task; what more a tuple holds is passed over.
+    offsets : ndarray of int64, shape (n_queries + 1,)
+        Where each query's hits end in its task's, and 0 first; changed to where they end in all.
+    begins : sequence of int
+        First query of each task.
+
+    Returns
+    -------
+    tuple of ndarray
+        Rows, distances, offsets.
+
+    Examples
+    --------
+    >>> a, b = (np.array([7, 8]), np.array([0, 2])), (np.array([7]), np.array([1]))
+    >>> joined([a, b], np.array([0, 2, 1, 1]), [0, 1])
+    (array([7, 8, 7]), array([0, 2, 1]), array([0, 2, 3, 3]))
+    """
+    if len(parts) == 1:
+        return parts[0][0], parts[0][1], offsets
+    if not parts:
+        return np.empty(0, np.int64), np.empty(0, np.int32), offsets
+    before = 0
+    for (rows, *_), begin, end in zip(parts, begins, [*begins[1:], len(offsets) - 1], strict=True):
+        offsets[begin + 1 : end + 1] += before
+        before += len(rows)
+    return np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts]), offsets
 
 
 def nearest(
@@ -247,9 +287,7 @@ def nearest(
     return rows, distances
 
 
-def within(
-    words: NDArray[Any], n: int, queries: NDArray[Any], radius: int, threads: int
-) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
+def within(words: NDArray[Any], n: int, queries: NDArray[Any], radius: int, threads: int) -> Hits:
     """All rows within `radius` of each query.
 
     Parameters
@@ -261,22 +299,25 @@ def within(
     Returns
     -------
     tuple of ndarray
-        Rows (int64) and distances (int32), flat, by query, distance and row; counts per query (int64).
+        Rows (int64) and distances (int32), flat, by query, distance and row; where each query's
+        begin and end (int64, n_queries + 1).
 
     Examples
     --------
     >>> within(np.array([[7, 0, 1]], dtype=np.uint64), 3, np.array([[3], [9]], dtype=np.uint64), 1, 1)
-    (array([0, 2, 2]), array([1, 1, 1], dtype=int32), array([2, 1]))
+    (array([0, 2, 2]), array([1, 1, 1], dtype=int32), array([0, 2, 3]))
     """
     m = queries.shape[0]
     threads = 1 if m * n * words.shape[0] < _SMALL else threads
-    counts = np.zeros(m, np.int64)
+    offsets = np.zeros(m + 1, np.int64)
     width = np.int32 if words.dtype == np.uint32 else np.int64
 
-    def task(start: int, stop: int) -> NDArray[np.int64]:
-        some, out = queries[start:stop], counts[start:stop]
-        keys: NDArray[np.int64] = _within(words, n, some, radius, radius.bit_length(), np.empty(_GROUP, width), out)
-        return keys
+    def task(start: int, stop: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        some, ends = queries[start:stop], offsets[start + 1 : stop + 1]
+        found: tuple[NDArray[np.int64], NDArray[np.int32]] = _within(
+            words, n, some, radius, radius.bit_length(), np.empty(_GROUP, width), ends
+        )
+        return found
 
-    keys = in_parallel(task, spans(m, max(1, min(_QUERIES, -(-m // threads)))), threads)
-    return *unpack_keys(keys), counts
+    jobs = spans(m, max(1, min(_QUERIES, -(-m // threads))))
+    return joined(in_parallel(task, jobs, threads), offsets, [start for start, _ in jobs])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from ..codes import Codes
 from .matches import Distances, Ids, Matches, merge_within
+from .parallel import cores
 from .records import Records, words_of_codes
 
 __all__ = ["Cover", "State", "nearest", "nearest_approximately", "ranked_by_scores", "within_radius"]
@@ -57,12 +59,17 @@ class Cover:
             n_gone=min(len(self.ids), self.n_gone + int(np.isin(ids, self.ids).sum())),
         )
 
-    @property
+    @cached_property
+    def rows_are_ids(self) -> bool:
+        """Whether the ids, which ascend, go from 0 without a gap."""
+        return bool(self.ids.size and self.ids[0] == 0 and self.ids[-1] == self.ids.size - 1)
+
+    @cached_property
     def changed(self) -> bool:
         """Whether the structure no longer tells all."""
         return bool(self.fresh.size or self.n_gone)
 
-    @property
+    @cached_property
     def stale(self) -> bool:
         """Whether so much changed that building anew pays."""
         return self.fresh.size + self.n_gone > max(_REBUILD_LEAST, len(self.ids) // _REBUILD_SHARE)
@@ -164,34 +171,45 @@ def nearest_approximately(state: State, codes: Codes, k: int, threads: int) -> t
     return rows, distances
 
 
-def within_radius(state: State, codes: Codes, radius: int, threads: int, among: Rows | None = None) -> Matches:
-    """All rows within `radius` of each query, from the tables where they are built and pay, else by a scan."""
-    from .scan import within as scan
-    from .tables import best_plan
+def within_radius(state: State, codes: Codes, radius: int, threads: int | None, among: Rows | None = None) -> Matches:
+    """All rows within `radius` of each query, from the tables where they are built and pay, else by a scan.
 
-    records, queries = state.records, words_of_codes(codes, state.records.n_bits)
+    Parameters
+    ----------
+    state : State
+    codes : ndarray of uint8, shape (n_queries, n_bytes)
+    radius : int
+    threads : int, optional
+        One per core by default.
+    among : ndarray of int64, optional
+        As in :func:`nearest`.
 
-    def scanned(rows: Rows) -> Matches:
-        return _ragged(records.ids[rows], *scan(*state.some(rows), queries, radius, threads))
-
-    if among is not None:
-        return scanned(among)
-    plan, cover = best_plan(len(records), records.n_bits, radius), state.covers.get("lookup")
-    if plan is None or cover is None or not cover.structure.ready(plan):
-        return _ragged(records.ids, *scan(records.words.data, len(records), queries, radius, threads))
-    found = _ragged(cover.ids, *cover.structure.within(queries, radius, plan, threads))
+    Returns
+    -------
+    Matches
+        Flat, with offsets.
+    """
+    records, cover = state.records, state.covers.get("lookup")
+    queries = words_of_codes(codes, records.n_bits)
+    found = None if among is not None or cover is None else cover.structure.within(queries, radius, threads)
+    if cover is None or found is None:
+        return _scanned(state, queries, radius, threads, among)
+    rows, distances, offsets = found
+    matches = Matches(rows if cover.rows_are_ids else cover.ids[rows], distances, offsets=offsets)
     if not cover.changed:
-        return found
-    good = cover.holds(found.ids, records)
-    kept = np.concatenate([[0], np.cumsum(good)])[found.offsets]
-    found = Matches(found.ids[good], found.distances[good], offsets=kept)
-    return merge_within([found, scanned(records.find(cover.fresh)[0])])
+        return matches
+    good = cover.holds(matches.ids, records)
+    kept = np.concatenate([[0], np.cumsum(good)])[offsets]
+    matches = Matches(matches.ids[good], distances[good], offsets=kept)
+    return merge_within([matches, _scanned(state, queries, radius, threads, records.find(cover.fresh)[0])])
 
 
-def _ragged(ids: Ids, rows: Rows, distances: Distances, counts: NDArray[np.int64]) -> Matches:
-    offsets = np.zeros(len(counts) + 1, np.int64)
-    np.cumsum(counts, out=offsets[1:])
-    return Matches(ids[rows], distances, offsets=offsets)
+def _scanned(state: State, queries: NDArray[Any], radius: int, threads: int | None, among: Rows | None) -> Matches:
+    from .scan import within
+
+    words, n = (state.records.words.data, len(state.records)) if among is None else state.some(among)
+    rows, distances, offsets = within(words, n, queries, radius, threads or cores())
+    return Matches(state.records.ids[rows if among is None else among[rows]], distances, offsets=offsets)
 
 
 def ranked_by_scores(

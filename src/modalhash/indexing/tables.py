@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 import threading
-import time
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations, pairwise
@@ -24,26 +23,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._popcount import _compiled, _popcount
-from .parallel import in_parallel, spans
-from .scan import grown, pack_key, sort_hits, unpack_keys
+from .buckets import FILTER_BITS, fill, gather
+from .parallel import cores, in_parallel, spans
+from .scan import Hits, joined
 
 __all__ = ["ChunkTables", "best_plan", "chunk_radii", "flips"]
 
 _PROBE, _CANDIDATE, _SCANNED = 30.0, 1.5, 0.3
 """Nanoseconds, by measurement: one bucket met, one code in it measured, one word scanned."""
-_QUERIES, _HEAD = 4096, 256
-"""Most queries per task of a thread; how many are answered before threads are thought of."""
-_WORTH_A_THREAD = 5e-4
-"""Seconds of work."""
-_PROBES_AHEAD = 1024
+_HEAD, _TASK = 300_000, 1_000_000
+"""Nanoseconds of work that are done before threads are thought of; of a thread's task at least."""
+_NO_LIMIT = np.iinfo(np.int64).max
 _MAX_CHUNKS = 12
 _MAX_PROBES = 1 << 16
 _MAX_SLOT_BITS = 26
-_FILTER_BITS = 3
-"""A Bloom filter of 2**3 bits per slot tells most absent keys before a bucket is touched; it stays in the cache."""
-_MIX = np.uint64(0x9E3779B97F4A7C15)
-"""The golden ratio in 64 bits: multiplying by it and keeping the top bits spreads keys (Fibonacci hashing)."""
 
 
 def chunk_radii(radius: int, n_chunks: int) -> list[int]:
@@ -104,147 +97,6 @@ def best_plan(n: int, n_bits: int, radius: int) -> int | None:
     return plan
 
 
-@_compiled
-def _key(codes: Any, i: int, lo: int, width: int) -> Any:
-    # Bits lo..lo + width of code i, of 64-bit words. (Handing over a row instead would count references: slower.)
-    w, shift = lo >> 6, np.uint64(lo & 63)
-    key = codes[i, w] >> shift
-    if (lo & 63) + width > 64:
-        key |= codes[i, w + 1] << (np.uint64(64) - shift)
-    if width < 64:
-        key &= (np.uint64(1) << np.uint64(width)) - np.uint64(1)
-    return key
-
-
-@_compiled
-def _slot(key: Any, width: int, slot_bits: int) -> Any:
-    return key if width <= slot_bits else (key * _MIX) >> np.uint64(64 - slot_bits)
-
-
-@_compiled
-def _marks(key: Any, width: int, filter_bits: int) -> Any:
-    # Where the filter remembers a key: a word, and one bit in it for a key that fits, else three from its hash.
-    six = np.uint64(63)
-    if width <= filter_bits:
-        return key >> np.uint64(6), np.uint64(1) << (key & six)
-    mixed, shift = key * _MIX, np.uint64(70 - filter_bits)
-    bits = np.uint64(1) << ((mixed >> (shift - np.uint64(6))) & six)
-    bits |= np.uint64(1) << ((mixed >> (shift - np.uint64(12))) & six)
-    bits |= np.uint64(1) << ((mixed >> (shift - np.uint64(18))) & six)
-    return mixed >> shift, bits
-
-
-@_compiled
-def _fill(codes: Any, lo: int, width: int, slot_bits: int, starts: Any, bucket: Any, owner: Any, seen: Any) -> None:
-    # Counting sort of the codes by slot: bucket[starts[s]:starts[s + 1]] are the codes of slot s, owner their numbers.
-    n = codes.shape[0]
-    slots = np.empty(n, np.uint32)
-    for i in range(n):
-        key = _key(codes, i, lo, width)
-        slots[i] = _slot(key, width, slot_bits)
-        word, bits = _marks(key, width, slot_bits + _FILTER_BITS)
-        seen[word] |= bits
-        starts[slots[i] + 1] += 1
-    for s in range(1, starts.shape[0]):
-        starts[s] += starts[s - 1]
-    place = starts[:-1].copy()
-    for i in range(n):
-        at = place[slots[i]]
-        place[slots[i]] += 1
-        owner[at] = i
-        for w in range(codes.shape[1]):
-            bucket[at, w] = codes[i, w]
-
-
-@_compiled
-def _probe(
-    queries: Any,
-    first: int,
-    edges: Any,
-    slot_bits: int,
-    starts: Any,
-    seen: Any,
-    masks: Any,
-    cuts: Any,
-    out: Any,
-    n: Any,
-) -> None:
-    # The buckets to look into for the queries from the first: out[i, :n[i]] are rows (chunk, mask, begin, end).
-    block = min(n.shape[0], queries.shape[0] - first)
-    n[:] = 0
-    for c in range(edges.shape[0]):
-        lo, width, begin, end = edges[c, 0], edges[c, 1], cuts[c], cuts[c + 1]
-        for i in range(block):
-            own = _key(queries, first + i, lo, width)
-            for f in range(begin, end):
-                word, bits = _marks(own ^ masks[f], width, slot_bits + _FILTER_BITS)
-                if seen[c, word] & bits == bits:
-                    slot, at = _slot(own ^ masks[f], width, slot_bits), n[i]
-                    out[i, at, 0], out[i, at, 1] = c, f
-                    out[i, at, 2], out[i, at, 3] = starts[c, slot], starts[c, slot + 1]
-                    n[i] = at + 1
-
-
-@_compiled
-def _first_time(queries: Any, q: int, codes: Any, x: int, c: int, mask: Any, edges: Any, reach: Any) -> bool:
-    # Code x, met in a bucket of chunk c, counts there if its key is the one looked for, and if no earlier chunk is
-    # close enough for it to have been met before.
-    if _key(codes, x, edges[c, 0], edges[c, 1]) ^ _key(queries, q, edges[c, 0], edges[c, 1]) != mask:
-        return False
-    for e in range(c):
-        other = _key(codes, x, edges[e, 0], edges[e, 1]) ^ _key(queries, q, edges[e, 0], edges[e, 1])
-        if np.int64(_popcount(other)) <= reach[e]:
-            return False
-    return True
-
-
-@_compiled
-def _gather(
-    queries: Any,
-    radius: int,
-    edges: Any,
-    slot_bits: int,
-    starts: Any,
-    buckets: Any,
-    owners: Any,
-    seen: Any,
-    masks: Any,
-    cuts: Any,
-    reach: Any,
-    groups: Any,
-    rows: Any,
-    row_bits: int,
-    distance_bits: int,
-    counts: Any,
-) -> Any:
-    # Keys of all rows within the radius, sorted, query after query; counts[i] of them are query i's.
-    keys, total, n_words = np.empty(1024, np.int64), 0, queries.shape[1]
-    spare, digits = np.empty(1024, np.int64), np.empty(256, np.int64)
-    # Buckets are found for many queries before the first is opened: the waits for memory overlap.
-    ahead = max(1, min(queries.shape[0], _PROBES_AHEAD // masks.shape[0]))
-    probes, n_probes = np.empty((ahead, masks.shape[0], 4), np.uint32), np.empty(ahead, np.int64)
-    for first in range(0, queries.shape[0], ahead):
-        _probe(queries, first, edges, slot_bits, starts, seen, masks, cuts, probes, n_probes)
-        for q in range(first, min(first + ahead, queries.shape[0])):
-            begin = total
-            for p in range(n_probes[q - first]):
-                c, f = probes[q - first, p, 0], probes[q - first, p, 1]
-                for x in range(probes[q - first, p, 2], probes[q - first, p, 3]):
-                    d = np.int64(_popcount(buckets[c, x, 0] ^ queries[q, 0]))
-                    for w in range(1, n_words):
-                        d += np.int64(_popcount(buckets[c, x, w] ^ queries[q, w]))
-                    if d <= radius and _first_time(queries, q, buckets[c], x, c, masks[f], edges, reach):
-                        g = owners[c, x]
-                        keys = grown(keys, total + groups[g + 1] - groups[g])
-                        for y in range(groups[g], groups[g + 1]):
-                            keys[total] = pack_key(d, rows[y])
-                            total += 1
-            if total > begin + 1:
-                spare = sort_hits(keys[begin:total], spare, digits, row_bits, distance_bits)
-            counts[q] = total - begin
-    return keys[:total]
-
-
 @dataclass(frozen=True)
 class _Tables:
     """The buckets of one way to cut codes into chunks, chunks along the first axis."""
@@ -272,6 +124,7 @@ class ChunkTables:
         self._lock = threading.Lock()
         self._distinct: tuple[NDArray[np.uint64], NDArray[np.int64], NDArray[np.int64]] | None = None
         self._cuts: dict[int, _Tables] = {}
+        self._plans: dict[int, tuple[Any, ...]] = {}
 
     @property
     def nbytes(self) -> int:
@@ -282,8 +135,8 @@ class ChunkTables:
         ]
         return sum(a.nbytes for a in arrays)
 
-    def ready(self, n_chunks: int) -> bool:
-        """Whether the tables for `n_chunks` are there; builds them unless another thread is building just now."""
+    def _ready(self, n_chunks: int) -> bool:
+        # Whether the tables are there; builds them unless another thread is building just now.
         if n_chunks in self._cuts:
             return True
         if not self._lock.acquire(blocking=False):
@@ -313,63 +166,69 @@ class ChunkTables:
         slot_bits = max(4, min(_MAX_SLOT_BITS, (len(codes) - 1).bit_length(), int(edges[:, 1].max())))
         starts = np.zeros((n_chunks, (1 << slot_bits) + 1), np.uint32)
         buckets, owners = np.empty((n_chunks, *codes.shape), np.uint64), np.empty((n_chunks, len(codes)), np.uint32)
-        seen = np.zeros((n_chunks, -(-(1 << (slot_bits + _FILTER_BITS)) // 64)), np.uint64)
+        seen = np.zeros((n_chunks, -(-(1 << (slot_bits + FILTER_BITS)) // 64)), np.uint64)
         for c in range(n_chunks):
-            _fill(codes, edges[c, 0], edges[c, 1], slot_bits, starts[c], buckets[c], owners[c], seen[c])
+            fill(codes, edges[c, 0], edges[c, 1], slot_bits, starts[c], buckets[c], owners[c], seen[c])
         return _Tables(edges, slot_bits, starts, buckets, owners, seen)
 
-    def within(
-        self, queries: NDArray[Any], radius: int, n_chunks: int, threads: int
-    ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
-        """All rows within `radius` of each query; call :meth:`ready` first.
+    def _plan(self, radius: int) -> tuple[Any, ...] | None:
+        # What gather takes besides the queries, the same for every call with this radius; None where a scan is better.
+        n_chunks = best_plan(self.n, self.n_bits, radius)
+        if n_chunks is None or not self._ready(n_chunks):
+            return None
+        t, (_, groups, rows) = self._cuts[n_chunks], self._distinct or self._group()
+        reach = np.array(chunk_radii(radius, n_chunks), dtype=np.int64)
+        masks = [flips(int(w), int(r)) for w, r in zip(t.edges[:, 1], reach, strict=True)]
+        cuts = np.concatenate([[0], np.cumsum([len(m) for m in masks])]).astype(np.int64)
+        chunks = np.repeat(np.arange(n_chunks), np.diff(cuts))
+        tables = t.edges, t.slot_bits, t.starts, t.buckets, t.owners, t.seen
+        sizes = self.n.bit_length(), radius.bit_length()
+        plan = radius, *tables, np.concatenate(masks), cuts, chunks, reach, groups, rows, *sizes
+        self._plans[radius] = plan
+        return plan
+
+    def within(self, queries: NDArray[Any], radius: int, threads: int | None = None) -> Hits | None:
+        """All rows within `radius` of each query; None where a scan is expected to tell them sooner.
+
+        None also while another thread builds the tables that the radius needs.
 
         Parameters
         ----------
         queries : ndarray of uint32 or uint64, shape (n_queries, n_words)
-        radius, n_chunks, threads : int
+        radius : int
+        threads : int, optional
+            One per core by default.
 
         Returns
         -------
-        tuple of ndarray
-            Rows (int64) and distances (int32), flat, by query, distance and row; counts per query (int64).
+        tuple of ndarray, or None
+            Rows (int64) and distances (int32), flat, by query, distance and row; where each query's begin and end
+            (int64, n_queries + 1).
+
+        Examples
+        --------
+        >>> words = np.arange(1000, dtype=np.uint64)[None]
+        >>> ChunkTables(words, n_bits=64).within(np.array([[5], [1 << 20]], dtype=np.uint64), radius=0)
+        (array([5]), array([0], dtype=int32), array([0, 1, 1]))
         """
-        if self._distinct is None:  # ready() has built them; this is for the type checker and for misuse
-            raise RuntimeError("the tables are not built; call ready() first")
-        tables, (_, groups, rows) = self._cuts[n_chunks], self._distinct
-        reach = np.array(chunk_radii(radius, n_chunks), dtype=np.int64)
-        masks = [flips(int(w), int(r)) for w, r in zip(tables.edges[:, 1], reach, strict=True)]
-        cuts = np.concatenate([[0], np.cumsum([len(m) for m in masks])]).astype(np.int64)
-        flat = np.concatenate(masks)
-        m = queries.shape[0]
-        counts = np.zeros(m, np.int64)
-        queries = np.ascontiguousarray(queries, dtype=np.uint64)
+        plan = self._plans.get(radius) or self._plan(radius)
+        if plan is None:
+            return None
+        if queries.itemsize != 8:
+            queries = queries.astype(np.uint64)
+        m = len(queries)
+        offsets = np.empty(m + 1, np.int64)
+        # How long a query takes depends on what it finds. The first ones tell whether threads are worth waking.
+        head = gather(queries, 0, m, _HEAD, *plan, offsets)
+        done, spent = head[2], head[3]
+        if done == m:
+            return head[0], head[1], offsets
 
-        def task(start: int, stop: int) -> NDArray[np.int64]:
-            keys: NDArray[np.int64] = _gather(
-                queries[start:stop],
-                radius,
-                tables.edges,
-                tables.slot_bits,
-                tables.starts,
-                tables.buckets,
-                tables.owners,
-                tables.seen,
-                flat,
-                cuts,
-                reach,
-                groups,
-                rows,
-                self.n.bit_length(),
-                radius.bit_length(),
-                counts[start:stop],
-            )
-            return keys
+        def task(start: int, stop: int) -> tuple[Any, ...]:
+            found: tuple[Any, ...] = gather(queries, start, stop, _NO_LIMIT, *plan, offsets)
+            return found
 
-        # How long a query takes depends on what it finds. The first few tell whether threads are worth waking.
-        head, started = min(m, _HEAD), time.perf_counter()
-        keys = [task(0, head)]
-        expected = (time.perf_counter() - started) * (m - head) / max(1, head)
-        threads = threads if expected > _WORTH_A_THREAD else 1
-        size = max(1, min(_QUERIES, -(-(m - head) // threads)))
-        keys += in_parallel(task, [(head + a, head + b) for a, b in spans(m - head, size)], threads)
-        return *unpack_keys(keys), counts
+        threads, rest = threads or cores(), m - done
+        size = max(1, _TASK * done // spent, -(-rest // (4 * threads)))
+        jobs = [(done + a, done + b) for a, b in spans(rest, size)]
+        return joined([head, *in_parallel(task, jobs, threads)], offsets, [0, *(start for start, _ in jobs)])
