@@ -154,3 +154,13 @@ def test_a_method_must_say_how_it_fits(small):
 
     with pytest.raises(TypeError, match="does not define _fit"):
         _Empty().fit(small.views)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_encoding_names_the_number_that_is_not_finite(small, bad):
+    hasher = mh.DMH(8, n_iter=5, random_state=1).fit(small.views, labels=small.labels)
+    X = np.array(small.views["image"], dtype=np.float32)
+    X[7, 2] = bad
+    with pytest.raises(InputError, match="row 7"):
+        hasher.encode("image", X)
+    assert hasher.encode("image", X[:7]).shape == (7, 1)

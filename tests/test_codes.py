@@ -74,3 +74,12 @@ def test_bad_codes():
         check_codes(np.array([[0, 16]], np.uint8), n_bits=12)
     with pytest.raises(InputError, match="cannot be compared"):
         hamming(np.zeros((1, 1), np.uint8), np.zeros((1, 2), np.uint8))
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("n_bits", [1, 7, 8, 13, 64])
+def test_a_tensor_packs_as_an_array_does(rng, n_bits):
+    torch = pytest.importorskip("torch")
+    scores = rng.normal(size=(20, n_bits))
+    scores[0] = 0
+    np.testing.assert_array_equal(pack_scores(torch.from_numpy(scores)), pack_scores(scores))

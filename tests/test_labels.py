@@ -93,3 +93,24 @@ def test_bad_labels(labels, message):
 def test_row_count():
     with pytest.raises(InputError, match="labels have 2 rows; the views have 3"):
         check_labels(np.eye(2), n_rows=3)
+
+
+@pytest.mark.parametrize("q", [5, 400])  # dense, and sparse for many classes
+def test_a_long_vector_of_ids_is_read_as_a_list_of_them_is(q):
+    rng = np.random.default_rng(0)
+    ids = rng.integers(-1, q, 3000)
+    fast, slow = check_labels(ids), check_labels(ids.tolist())
+    assert fast.names == slow.names
+    np.testing.assert_array_equal(fast.known, slow.known)
+    assert sparse.issparse(fast.matrix) == sparse.issparse(slow.matrix) == (q == 400)
+    np.testing.assert_array_equal(_dense(fast.matrix), _dense(slow.matrix))
+    again = check_labels(ids[:50], names=fast.names)
+    np.testing.assert_array_equal(_dense(again.matrix), _dense(fast.matrix)[:50])
+    with pytest.raises(InputError, match=f"label {q + 7} at row 2 is not one the model knows"):
+        check_labels(np.array([0, 1, q + 7]), names=fast.names)
+    with pytest.raises(InputError, match="no row has a label"):
+        check_labels(np.array([-1, -3]))
+
+
+def _dense(matrix):
+    return matrix.toarray() if sparse.issparse(matrix) else matrix

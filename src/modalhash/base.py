@@ -7,7 +7,7 @@ import logging
 import os
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, final
@@ -17,11 +17,14 @@ from numpy.typing import NDArray
 
 from . import bundle
 from .codes import Codes, n_bytes, pack_scores, unpack
+from .datasets.rowsource import as_rows
 from .exceptions import ConstantBitsWarning, InputError, LabelsRequiredError, ModelFormatError, UnknownViewError
 from .labels import Labels, check_labels
-from .linalg import CentredMatrix
+from .linalg import CentredMatrix, is_torch, to_device
 from .parameters import Parameters, check_random_state, given_or_uniform
-from .views import LABELS, View, ViewTransform, check_view, check_views, row_blocks
+from .views import LABELS, View, ViewTransform, check_shape, check_view, check_views, row_blocks
+
+_FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 
 if TYPE_CHECKING:
     from .features.pipeline import FeaturePipeline
@@ -165,12 +168,7 @@ class CrossModalHasher(Parameters):
         n_bytes(self.n_bits)
         self._check_params()
         data = self._check_data(views, labels, present)
-        self.view_names_ = list(data.views)
-        self.n_features_in_ = {name: view.n_columns for name, view in data.views.items()}
-        self.label_names_ = None
-        if data.labels is not None:
-            self.label_names_ = list(data.labels.names)
-            self.n_features_in_[LABELS] = len(data.labels.names)
+        self._describe(data)
         try:
             self._fit(data)
         except BaseException:
@@ -180,9 +178,28 @@ class CrossModalHasher(Parameters):
         self._warn_constant_bits()
         return self
 
+    def _describe(self, data: TrainingData) -> None:
+        """Record what the views and labels are."""
+        self.view_names_ = list(data.views)
+        self.n_features_in_ = {name: view.n_columns for name, view in data.views.items()}
+        self.label_names_ = None
+        if data.labels is not None:
+            self.label_names_ = list(data.labels.names)
+            self.n_features_in_[LABELS] = len(data.labels.names)
+
+    def _streams(self) -> bool:
+        """Whether ``_fit`` takes views that stay on disk, as row sources; otherwise they are read whole."""
+        return False
+
     def _check_data(self, views: Any, labels: Any, present: Any) -> TrainingData:
         me = type(self).__name__
-        checked = check_views(views, present=present, dtype=getattr(self, "dtype", None), keep_torch=self.accepts_torch)
+        checked = check_views(
+            views,
+            present=present,
+            dtype=getattr(self, "dtype", None),
+            keep_torch=self.accepts_torch and not self._streams(),
+            stream=self._streams(),
+        )
         n_rows = next(iter(checked.values())).n_rows
         if len(checked) < self.min_views or (self.max_views is not None and len(checked) > self.max_views):
             need = str(self.min_views) if self.min_views == self.max_views else f"at least {self.min_views}"
@@ -288,7 +305,8 @@ class CrossModalHasher(Parameters):
         >>> hasher.project("text", data.views["text"]).shape
         (200, 8)
         """
-        return self._project(view, self._incoming(view, X))
+        scores: NDArray[Any] = self._project(view, self._incoming(view, X))
+        return scores
 
     def encode(self, view: str, X: Any) -> Codes:
         """Codes of a view's rows by that view's own hash function.
@@ -297,6 +315,8 @@ class CrossModalHasher(Parameters):
         ----------
         view : str
         X : matrix of shape (n, d)
+            One that lives on disk (:mod:`modalhash.datasets.rowsource`) is read a block at a time; a torch tensor on
+            a GPU is encoded there.
 
         Returns
         -------
@@ -311,14 +331,66 @@ class CrossModalHasher(Parameters):
         >>> hasher.encode("image", data.views["image"]).shape
         (200, 2)
         """
-        X = self._incoming(view, X)
-        out = np.empty((X.shape[0], n_bytes(self.n_bits)), dtype=np.uint8)
-        for rows in row_blocks(X.shape[0], max(self.n_bits, 64)):
-            out[rows] = pack_scores(self._project(view, X[rows]))
+        blocks = self.encode_blocks(view, X)
+        out = np.empty((next(blocks), n_bytes(self.n_bits)), dtype=np.uint8)
+        for rows, codes in blocks:
+            out[rows] = codes
         return out
 
-    def _project(self, view: str, X: Any) -> NDArray[Any]:
+    def encode_blocks(self, view: str, X: Any, *, start: int = 0) -> Iterator[Any]:
+        """Codes of a view's rows, a block of rows at a time; what lives on disk is read in such blocks.
+
+        Parameters
+        ----------
+        view : str
+        X : matrix of shape (n, d)
+        start : int
+            The row to begin with.
+
+        Yields
+        ------
+        int, then tuples of (slice, ndarray of uint8)
+            First the number of rows, then which rows and their packed codes, in order.
+
+        Examples
+        --------
+        >>> import modalhash as mh
+        >>> data = mh.datasets.make_synthetic(n=200, random_state=0)
+        >>> hasher = mh.DMH(n_bits=12, n_iter=20, random_state=1).fit(data.views, labels=data.labels)
+        >>> blocks = hasher.encode_blocks("image", data.views["image"], start=150)
+        >>> next(blocks), [(rows.start, rows.stop, codes.shape) for rows, codes in blocks]
+        (200, [(150, 200, (50, 2))])
+        """
+        source = as_rows(X) if view != LABELS else None
+        linear = type(self)._project is CrossModalHasher._project and view != LABELS
+        # Numbers that are not finite make scores that are not: it is enough, and cheaper, to look at those.
+        lazily = linear and source is None and type(X) is np.ndarray and X.ndim == 2 and X.dtype in _FLOATS
+        if linear and is_torch(X) and X.device.type != "cpu":
+            X = check_view(X, view, n_columns=self._known_view(view), keep_torch=True).require_complete("encoding")
+        elif source is None and not lazily:
+            X = self._incoming(view, X)
+        else:
+            X = X if source is None else source
+            check_shape(X.shape, view, n_columns=self._known_view(view))
+        n = X.shape[0]
+        yield n
+        for block in row_blocks(n - start, max(self.n_bits, 64 if source is None else X.shape[1])):
+            rows = slice(block.start + start, block.stop + start)
+            part = X[rows]
+            if source is not None:
+                part = check_view(part, view, first_row=rows.start).require_complete("encoding")
+            with np.errstate(invalid="ignore", over="ignore"):
+                Z = self._project(view, part)
+                good = not lazily or np.isfinite(Z.sum())
+            if not good:
+                check_view(part, view, first_row=rows.start).require_complete("encoding")
+            yield rows, pack_scores(Z)
+
+    def _project(self, view: str, X: Any) -> Any:
         W, v = self._folded(view)
+        if is_torch(X):
+            X = X if X.dtype.itemsize >= 4 else X.float()
+            return X @ to_device(W, X.device).to(X.dtype) + to_device(v, X.device).to(X.dtype)
         Z: NDArray[Any] = np.asarray(X @ W)
         Z += v
         return Z

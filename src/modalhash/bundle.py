@@ -21,7 +21,16 @@ import numpy as np
 
 from .exceptions import InputError, ModelFormatError
 
-__all__ = ["FORMAT_VERSION", "atomic_write", "flatten", "read_folder", "unflatten", "write_folder", "write_whole"]
+__all__ = [
+    "FORMAT_VERSION",
+    "atomic_write",
+    "flatten",
+    "read_folder",
+    "remove_with_leftovers",
+    "unflatten",
+    "write_folder",
+    "write_whole",
+]
 
 FORMAT_VERSION = 1
 CONFIG, TENSORS = "config.json", "model.safetensors"
@@ -86,6 +95,30 @@ def write_whole(path: str | os.PathLike[str], write: Callable[[Path], None]) -> 
         temporary.unlink(missing_ok=True)
     _sync_folder(path.parent)
     return path
+
+
+def remove_with_leftovers(path: str | os.PathLike[str]) -> None:
+    """Remove a file, and what writers of it left beside it when they were killed.
+
+    Parameters
+    ----------
+    path : path
+        Nothing may be writing it now.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     atomic_write(pathlib.Path(folder) / "a.txt", b"whole")
+    ...     remove_with_leftovers(pathlib.Path(folder) / "a.txt")
+    ...     list(pathlib.Path(folder).iterdir())
+    []
+    """
+    path = Path(path)
+    path.unlink(missing_ok=True)
+    for file in path.parent.iterdir():
+        if file.name.startswith(f".{path.name}.") and file.name.endswith(f".tmp{path.suffix}"):
+            file.unlink(missing_ok=True)
 
 
 def _umask() -> int:

@@ -8,6 +8,7 @@ zero gives 0.
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -76,7 +77,8 @@ def pack_scores(scores: Any) -> Codes:
 
     Parameters
     ----------
-    scores : array of shape (n, n_bits)
+    scores : array or torch tensor of shape (n, n_bits)
+        A tensor's bits are packed where it lives.
 
     Returns
     -------
@@ -88,6 +90,12 @@ def pack_scores(scores: Any) -> Codes:
     >>> pack_scores(np.array([[0.5, -1.0, 0.0, 2.0]])).tolist()
     [[9]]
     """
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(scores, torch.Tensor):
+        bits = torch.nn.functional.pad((scores > 0).to(torch.uint8), (0, -scores.shape[1] % 8))
+        places = 2 ** torch.arange(8, dtype=torch.uint8, device=scores.device)
+        packed: Codes = (bits.unflatten(1, (-1, 8)) * places).sum(2, dtype=torch.uint8).cpu().numpy()
+        return packed
     return pack(np.asarray(scores) > 0)
 
 

@@ -128,6 +128,8 @@ def _labels_from_matrix(labels: Any, names: Sequence[str | int] | None) -> Label
 def _labels_from_items(labels: Any, names: Sequence[str | int] | None) -> Labels:
     if isinstance(labels, (str, bytes)) or not hasattr(labels, "__iter__"):
         raise InputError(f"labels must be a 0/1 matrix, class ids or lists of names; got {type(labels).__name__}.")
+    if isinstance(labels, np.ndarray) and labels.ndim == 1 and labels.dtype.kind in "iu":
+        return _labels_from_ids(labels, names)
     items = [_one_row(item) for item in labels]
     kinds = {type(v) for row in items for v in row}
     if len(kinds) > 1:
@@ -153,6 +155,32 @@ def _labels_from_items(labels: Any, names: Sequence[str | int] | None) -> Labels
     csr.data[:] = 1
     matrix = csr if len(columns) > _MANY_LABELS else csr.toarray()
     return Labels(matrix, columns, np.diff(csr.indptr) > 0)
+
+
+def _labels_from_ids(ids: NDArray[Any], names: Sequence[str | int] | None) -> Labels:
+    """A vector of whole numbers, which may be long: no Python object per row."""
+    known = np.asarray(ids >= 0)
+    found, at = np.unique(ids[known], return_inverse=True)
+    if names is None:
+        if not found.size:
+            raise InputError("no row has a label. Leave labels out to fit without them.")
+        columns: list[str | int] = [int(value) for value in found]
+    else:
+        columns = list(names)
+        place = {value: j for j, value in enumerate(columns)}
+        for value in found.tolist():
+            if value not in place:
+                row = int(np.flatnonzero(ids == value)[0])
+                raise InputError(f"label {value!r} at row {row} is not one the model knows: {columns[:8]}.")
+        at = np.array([place[value] for value in found.tolist()], dtype=np.intp)[at] if found.size else at
+    shape = (len(ids), len(columns))
+    if len(columns) <= _MANY_LABELS:
+        matrix: Any = np.zeros(shape, dtype=np.uint8)
+        matrix[known, at] = 1
+    else:
+        indptr = np.concatenate([[0], np.cumsum(known)])
+        matrix = sparse.csr_array((np.ones(len(at), np.uint8), at, indptr), shape=shape)
+    return Labels(matrix, columns, known)
 
 
 def _one_row(item: Any) -> list[str | int]:

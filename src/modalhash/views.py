@@ -3,7 +3,8 @@
 A *view* is a matrix with one row per item: a 2-D NumPy array, a SciPy sparse matrix (kept as CSR to the end),
 a pandas or polars frame of numbers, a memory-mapped array, or a torch tensor. Views are named. Whatever passes
 this gate is finite, two-dimensional, of a floating type, and has as many rows as its neighbours. Nothing is
-copied that can be used as it is, and nothing handed in is changed.
+copied that can be used as it is, and nothing handed in is changed. A view on disk (a memory map, Parquet, Zarr; see
+:mod:`modalhash.datasets.rowsource`) stays there where the method can stream it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from .datasets.rowsource import RowSource, as_rows
 from .exceptions import InputError
 from .linalg import is_torch
 
@@ -23,8 +25,10 @@ __all__ = [
     "LABELS",
     "View",
     "ViewTransform",
+    "check_shape",
     "check_view",
     "check_views",
+    "moments",
     "row_blocks",
 ]
 
@@ -44,8 +48,8 @@ class View:
     Attributes
     ----------
     name : str
-    X : ndarray, CSR matrix or torch tensor, shape (len(rows) or n_rows, d)
-        The rows present, in order.
+    X : ndarray, CSR matrix, torch tensor or RowSource, shape (len(rows) or n_rows, d)
+        The rows present, in order. A row source keeps all `n_rows` rows.
     rows : ndarray of int or None
         Which of the `n_rows` items they are; None when all are present.
     n_rows : int
@@ -142,7 +146,7 @@ def _as_csr(X: Any, name: str) -> Any:
     return csr
 
 
-def _missing_rows(X: Any, name: str, given: NDArray[np.bool_] | None) -> NDArray[np.bool_] | None:
+def _missing_rows(X: Any, name: str, given: NDArray[np.bool_] | None, first_row: int = 0) -> NDArray[np.bool_] | None:
     """Mask of rows present (None: all). Whole rows of NaN are missing; a stray NaN is an error."""
     n = X.shape[0]
     if sparse.issparse(X):
@@ -151,32 +155,58 @@ def _missing_rows(X: Any, name: str, given: NDArray[np.bool_] | None) -> NDArray
             at = int(np.flatnonzero(~finite)[0])
             row = int(np.searchsorted(X.indptr, at, side="right") - 1)
             if given is None or given[row]:
-                raise _not_finite(name, row, int(X.indices[at]), X.data[at])
+                raise _not_finite(name, first_row + row, int(X.indices[at]), X.data[at])
         return given
     present: NDArray[np.bool_] | None = given
     for rows in row_blocks(n, X.shape[1]):
-        block = X[rows]
-        if is_torch(block):
-            good = block.isfinite()
-            if bool(good.all()):
-                continue
-            block, good = block.cpu().numpy(), good.cpu().numpy()
-        else:
-            good = np.isfinite(block)
-            if good.all():
-                continue
-        missing = np.isnan(block).all(axis=1)
-        bad = ~good.all(axis=1) & ~missing
-        if given is not None:
-            bad &= given[rows]
-        if bad.any():
-            row = int(np.flatnonzero(bad)[0])
-            column = int(np.flatnonzero(~good[row])[0])
-            raise _not_finite(name, rows.start + row, column, block[row, column])
-        if missing.any():
+        missing = _missing_in_block(X[rows], name, None if given is None else given[rows], first_row + rows.start)
+        if missing is not None:
             if present is given:
                 present = np.ones(n, dtype=np.bool_) if given is None else given.copy()
             present[rows] &= ~missing  # type: ignore[index]
+    return present
+
+
+def _missing_in_block(
+    block: Any, name: str, given: NDArray[np.bool_] | None, first_row: int
+) -> NDArray[np.bool_] | None:
+    """Mask of rows that are nothing but NaN, None where all numbers are finite; a stray NaN is an error."""
+    if is_torch(block):
+        good = block.isfinite()
+        if bool(good.all()):
+            return None
+        block, good = block.cpu().numpy(), good.cpu().numpy()
+    else:
+        good = np.isfinite(block)
+        if good.all():
+            return None
+    missing: NDArray[np.bool_] = np.isnan(block).all(axis=1)
+    bad = ~good.all(axis=1) & ~missing
+    if given is not None:
+        bad &= given
+    if bad.any():
+        row = int(np.flatnonzero(bad)[0])
+        column = int(np.flatnonzero(~good[row])[0])
+        raise _not_finite(name, first_row + row, column, block[row, column])
+    return missing if missing.any() else None
+
+
+def _survey(X: RowSource, name: str, given: NDArray[np.bool_] | None) -> NDArray[np.bool_] | None:
+    """One pass over a source: the mask of rows present (None: all), and ``X.sums``."""
+    total, squares, count = np.zeros(X.shape[1]), 0.0, 0
+    present = given
+    for rows in row_blocks(*X.shape):
+        block = X[rows]
+        missing = _missing_in_block(block, name, None if given is None else given[rows], rows.start)
+        if missing is not None:
+            if present is given:
+                present = np.ones(X.shape[0], dtype=np.bool_) if given is None else given.copy()
+            present[rows] &= ~missing  # type: ignore[index]
+        if present is not None and not present[rows].all():
+            block = block[present[rows]]
+        sums = moments(block)
+        total, squares, count = total + sums[0], squares + sums[1], count + block.shape[0]
+    X.sums = total, squares, count
     return present
 
 
@@ -188,6 +218,33 @@ def _not_finite(name: str, row: int, column: int, value: Any) -> InputError:
     )
 
 
+def check_shape(shape: tuple[int, int], name: str, *, n_rows: int | None = None, n_columns: int | None = None) -> None:
+    """Refuse a view of the wrong shape, or an empty one.
+
+    Parameters
+    ----------
+    shape : tuple of two int
+    name : str
+    n_rows, n_columns : int, optional
+        What it must be.
+
+    Examples
+    --------
+    >>> check_shape((4, 2), "image", n_columns=2)
+    """
+    n, d = shape
+    if n_rows is not None and n != n_rows:
+        raise InputError(
+            f"view {name!r} has {n} rows; the others have {n_rows}. Row i of every view must be the same item."
+        )
+    if n_columns is not None and d != n_columns:
+        raise InputError(
+            f"view {name!r} has {d} columns; the model was fitted with {n_columns}. Pass the same features as at fit."
+        )
+    if n == 0 or d == 0:
+        raise InputError(f"view {name!r} is empty: shape {(n, d)}. It needs at least one row and one column.")
+
+
 def check_view(
     X: Any,
     name: str,
@@ -197,6 +254,8 @@ def check_view(
     dtype: Any = None,
     present: Any = None,
     keep_torch: bool = False,
+    stream: bool = False,
+    first_row: int = 0,
 ) -> View:
     """Check one view.
 
@@ -214,6 +273,10 @@ def check_view(
         False where the view is missing for that item. Rows of nothing but NaN are missing too.
     keep_torch : bool
         Let torch tensors through; otherwise they become NumPy arrays.
+    stream : bool
+        Leave a view that lives on disk there, as a row source; one pass over it finds its moments too.
+    first_row : int
+        The number of the first row, for messages about a block of a larger matrix.
 
     Returns
     -------
@@ -228,18 +291,12 @@ def check_view(
     """
     if is_torch(X) and not keep_torch:
         X = X.detach().cpu().numpy()
-    X = _as_matrix(X, name)
+    source = as_rows(X) if stream else None
+    if isinstance(X, RowSource) and not stream:
+        X = X[:]
+    X = _as_matrix(X, name) if source is None else source
     n, d = X.shape
-    if n_rows is not None and n != n_rows:
-        raise InputError(
-            f"view {name!r} has {n} rows; the others have {n_rows}. Row i of every view must be the same item."
-        )
-    if n_columns is not None and d != n_columns:
-        raise InputError(
-            f"view {name!r} has {d} columns; the model was fitted with {n_columns}. Pass the same features as at fit."
-        )
-    if n == 0 or d == 0:
-        raise InputError(f"view {name!r} is empty: shape {(n, d)}. It needs at least one row and one column.")
+    check_shape((n, d), name, n_rows=n_rows, n_columns=n_columns)
     mask = None
     if present is not None:
         mask = np.asarray(present)
@@ -247,12 +304,18 @@ def check_view(
             raise InputError(
                 f"present[{name!r}] must be a boolean mask of shape ({n},); got {mask.dtype} of shape {mask.shape}."
             )
-    mask = _missing_rows(X, name, mask)
+    if source is not None:
+        X = source if dtype is None else source.astype(dtype)
+        mask = _survey(X, name, mask)
+    else:
+        mask = _missing_rows(X, name, mask, first_row)
     rows = None
     if mask is not None and not mask.all():
         rows = np.flatnonzero(mask)
         if rows.size == 0:
             raise InputError(f"view {name!r} is missing for every row. Leave it out.")
+        if source is not None:
+            return View(name, X, rows, n)
         X = X[rows] if not is_torch(X) else X[__import__("torch").as_tensor(rows, device=X.device)]
     if dtype is not None:
         X = X.to(getattr(__import__("torch"), np.dtype(dtype).name)) if is_torch(X) else X.astype(dtype, copy=False)
@@ -265,6 +328,7 @@ def check_views(
     present: Mapping[str, Any] | None = None,
     dtype: Any = None,
     keep_torch: bool = False,
+    stream: bool = False,
 ) -> dict[str, View]:
     """Check a dict of named views; the result is ordered by name, so that the caller's order is irrelevant.
 
@@ -272,7 +336,7 @@ def check_views(
     ----------
     views : dict of str to matrix
     present : dict of str to boolean mask, optional
-    dtype, keep_torch
+    dtype, keep_torch, stream
         As in :func:`check_view`.
 
     Returns
@@ -305,7 +369,13 @@ def check_views(
     n_rows: int | None = None
     for name in sorted(views):
         view = check_view(
-            views[name], name, n_rows=n_rows, dtype=dtype, present=present.get(name), keep_torch=keep_torch
+            views[name],
+            name,
+            n_rows=n_rows,
+            dtype=dtype,
+            present=present.get(name),
+            keep_torch=keep_torch,
+            stream=stream,
         )
         n_rows = view.n_rows
         out[name] = view
@@ -346,8 +416,38 @@ class ViewTransform:
         >>> ViewTransform.fit(np.array([[0.0, 2.0], [0.0, 4.0]]), center=True, scale="auto").scale
         400.0
         """
-        total, squares = _moments(X)
-        n = X.shape[0]
+        total, squares = moments(X)
+        n = X.shape[0] if not isinstance(X, RowSource) or X.sums is None else X.sums[2]
+        return cls.from_moments(total, squares, n, center=center, scale=scale, name=name)
+
+    @classmethod
+    def from_moments(
+        cls,
+        total: NDArray[np.float64],
+        squares: float,
+        n: int,
+        *,
+        center: bool,
+        scale: float | str | None,
+        name: str = "view",
+    ) -> ViewTransform:
+        """As :meth:`fit`, from what :func:`moments` found, summed over all parts of the rows.
+
+        Parameters
+        ----------
+        total : ndarray of float64, shape (d,)
+        squares : float
+        n : int
+            Rows.
+        center, scale
+            As in :meth:`fit`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> ViewTransform.from_moments(np.array([0.0, 6.0]), 20.0, 2, center=True, scale="auto").scale
+        400.0
+        """
         mean = total / n
         if isinstance(scale, str):
             if scale != "auto":
@@ -364,8 +464,25 @@ class ViewTransform:
         return cls(mean if center else None, factor)
 
 
-def _moments(X: Any) -> tuple[NDArray[np.float64], float]:
-    """Column sums and the sum of all squares, accumulated in float64 block by block."""
+def moments(X: Any) -> tuple[NDArray[np.float64], float]:
+    """Column sums and the sum of all squares, accumulated in float64 block by block.
+
+    Parameters
+    ----------
+    X : ndarray, CSR matrix or torch tensor, shape (n, d)
+
+    Returns
+    -------
+    tuple of (ndarray of float64, shape (d,), float)
+
+    Examples
+    --------
+    >>> total, squares = moments(np.array([[0.0, 2.0], [0.0, 4.0]]))
+    >>> total.tolist(), squares
+    ([0.0, 6.0], 20.0)
+    """
+    if isinstance(X, RowSource) and X.sums is not None:
+        return X.sums[:2]
     if sparse.issparse(X):
         data = X.data.astype(np.float64)
         total: NDArray[Any] = np.bincount(X.indices, weights=data, minlength=X.shape[1])

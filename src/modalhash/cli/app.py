@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from . import data, demo, evaluate, index, models, serve
+from . import data, demo, evaluate, index, models, reproduce, serve
 from .console import emit
 
 app = typer.Typer(
@@ -47,6 +47,7 @@ app.command(name="evaluate")(evaluate.evaluate_command)
 app.command(name="info")(models.info)
 app.command(name="methods")(models.methods)
 app.command(name="demo")(demo.demo)
+app.command(name="reproduce")(reproduce.reproduce)
 app.command(name="serve")(serve.serve)
 app.add_typer(data.app, name="data")
 app.add_typer(index.app, name="index")

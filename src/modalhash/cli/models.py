@@ -25,6 +25,8 @@ from .options import (
     choose_rows,
     read_data,
 )
+from .scale import encode_on_dask, fit_in_processes
+from .stream import choose, encode_by_blocks, sources, streamed_data
 
 ModelArgument = Annotated[Path, typer.Argument(help="A model folder made by `modalhash fit`.", show_default=False)]
 
@@ -79,6 +81,15 @@ def fit(
         list[str],
         typer.Option(metavar="NAME=VALUE", help="A parameter of the method, e.g. n_iter=100.", show_default=False),
     ] = [],  # noqa: B006
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(
+            help="Save the state of the fit here, and continue from it after a kill (dmh).", show_default=False
+        ),
+    ] = None,
+    distributed: Annotated[
+        bool, typer.Option("--distributed", help="Fit with the other processes that torchrun started (dmh).")
+    ] = False,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -87,20 +98,40 @@ def fit(
     Rows are those of the split `train` where the data set has one: queries are never fitted on.
 
     Example: `modalhash fit data.npz -o model/ --method dmh --bits 64`
+
+    In several processes: `torchrun --nproc-per-node 2 -m modalhash fit data.npz -o model/ --distributed`
+
+    Larger than memory: `modalhash fit --view image=i.npy --view text=t.parquet --labels l.npy --param solver=minibatch`
     """
     hasher = build(method, bits, seed, param)
-    dataset = read_data(data, view, labels, protocol=protocol, seed=seed)
-    rows, which = choose_rows(dataset, split, "train")
+    if checkpoint is not None:
+        if "checkpoint" not in hasher.get_params():
+            raise InputError(f"{type(hasher).__name__} keeps no checkpoint; leave --checkpoint out.")
+        hasher.set_params(checkpoint=checkpoint)
+    streamed = None
+    if getattr(hasher, "solver", None) == "minibatch" and data is None and not (split or protocol or distributed):
+        streamed = streamed_data(view, None if no_labels else labels)
+    if streamed is not None:
+        views, known = streamed
+        which = "all rows"
+    else:
+        dataset = read_data(data, view, labels, protocol=protocol, seed=seed)
+        if distributed:
+            fit_in_processes(hasher, dataset, split, output, labels=not no_labels, as_json=as_json, quiet=quiet)
+            return
+        rows, which = choose_rows(dataset, split, "train")
+        views, known = rows.views, None if no_labels else rows.labels
     with progress(f"fitting {type(hasher).__name__}", quiet=quiet) as update, warn_lines():
         if "callback" in hasher.get_params():
             hasher.set_params(callback=update)
-        hasher.fit(rows.views, labels=None if no_labels else rows.labels)
+        hasher.fit(views, labels=known)
     path = hasher.save(output)
+    n = hasher.training_["n_rows"]
     summary = {
         "model": str(path),
         "method": type(hasher).__name__,
         "n_bits": bits,
-        "rows": len(rows),
+        "rows": n,
         "which_rows": which,
         "views": {name: hasher.n_features_in_[name] for name in hasher.view_names_},
         "labels": 0 if hasher.label_names_ is None else len(hasher.label_names_),
@@ -109,7 +140,7 @@ def fit(
     emit(
         summary,
         as_json=as_json,
-        text=f"{summary['method']} with {bits} bits fitted on {len(rows)} rows ({which}) "
+        text=f"{summary['method']} with {bits} bits fitted on {n} rows ({which}) "
         f"in {summary['seconds']:.1f} s; saved in {path}",
     )
 
@@ -123,19 +154,59 @@ def encode(
     view: ViewOption = [],  # noqa: B006
     use: Annotated[str | None, typer.Option("--use", help="Which view to encode, where the data has several.")] = None,
     split: SplitOption = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            metavar="dask[://HOST:PORT]",
+            help="Encode Parquet, Zarr or .npy on Dask: workers started here, or those of a scheduler. "
+            "Writes a folder of Parquet files and a manifest.",
+        ),
+    ] = None,
+    ids: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="With --engine: the Parquet column of ids; else row numbers.")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="With --engine dask: how many to start; else one per core.")
+    ] = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
     """Encode a view's rows by its own hash function.
 
     Example: `modalhash encode model/ data.npz --use text -o codes.npz`
+
+    On Dask: `modalhash encode model/ parquet-folder/ --use text -o codes/ --engine dask`
+
+    A .npy, Parquet or Zarr view is encoded to .npy by blocks of rows, whatever its size; after a kill the same command
+    goes on.
     """
+    if engine is not None:
+        encode_on_dask(
+            model,
+            data,
+            output,
+            engine=engine,
+            use=use,
+            ids=ids,
+            workers=workers,
+            as_json=as_json,
+            quiet=quiet,
+        )
+        return
+    if ids is not None or workers is not None:
+        raise InputError("--ids and --workers go with --engine dask.")
     from ..base import load
     from ..bundle import atomic_write
 
     if output.suffix not in (".npy", ".npz"):
         raise InputError(f"codes are written as .npy or .npz; got {output.name!r}.")
     hasher = load(model)
+    if output.suffix == ".npy" and split is None:
+        found = sources(data, view, [use] if use else hasher.view_names_)
+        if found:
+            chosen = choose(found, use, hasher.view_names_)
+            encode_by_blocks(model, chosen, found[chosen], output, as_json=as_json, quiet=quiet)
+            return
     dataset, which = choose_rows(read_data(data, view, None), split, None)
     name = use or (hasher.view_names_[0] if len(hasher.view_names_) == 1 else None)
     if name is None:

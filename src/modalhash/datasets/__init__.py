@@ -22,6 +22,7 @@ _HOMES = {
     "load_openclipart": "openclipart",
     "load_wiki": "wiki",
     "make_synthetic": "synthetic",
+    "open_rows": "rowsource",
     "prepare": "registry",
     "read_array": "files",
     "read_matrix": "files",
@@ -44,6 +45,7 @@ __all__ = [
     "load_openclipart",
     "load_wiki",
     "make_synthetic",
+    "open_rows",
     "prepare",
     "read_array",
     "read_matrix",
@@ -70,6 +72,7 @@ if TYPE_CHECKING:
     from .registry import info as info
     from .registry import list_datasets as list_datasets
     from .registry import prepare as prepare
+    from .rowsource import open_rows as open_rows
     from .synthetic import make_synthetic as make_synthetic
     from .textmatrix import read_text_matrix as read_text_matrix
     from .wiki import load_wiki as load_wiki

@@ -12,7 +12,7 @@ from .dataset import Dataset
 from .files import list_arrays, read_array, read_matrix
 from .storage import META, load_dataset
 
-__all__ = ["load_arrays", "parse_reference"]
+__all__ = ["is_saved", "load_arrays", "parse_reference"]
 
 _NOT_VIEWS = ("label_names", "ids", "vocab")
 
@@ -82,7 +82,7 @@ def load_arrays(
     else:
         source = Path(source)
         found = list_arrays(source)
-        if META in found or (source.suffix.lower() in (".parquet", ".pq") and _is_saved(source)):
+        if META in found or (source.suffix.lower() in (".parquet", ".pq") and is_saved(source)):
             if views or labels is not None:
                 data = load_dataset(source)
                 return _renamed(data, views, labels, source)
@@ -129,10 +129,12 @@ def _describe(found: Mapping[str, tuple[int, ...]]) -> str:
     return ", ".join(f"{name!r} {shape}" for name, shape in found.items()) or "no plain array"
 
 
-def _is_saved(path: Path) -> bool:
-    import pyarrow.parquet
+def is_saved(path: Path) -> bool:
+    """Whether a Parquet file was written by :meth:`Dataset.save`."""
+    from .parquetfiles import open_parquet
 
-    return META.encode() in (pyarrow.parquet.read_schema(path).metadata or {})
+    with open_parquet(path) as file:
+        return META.encode() in (file.schema_arrow.metadata or {})
 
 
 def _renamed(data: Dataset, views: Mapping[str, Any] | None, labels: Any, source: Path) -> Dataset:

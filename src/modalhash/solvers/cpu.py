@@ -18,7 +18,7 @@ import numpy as np
 from scipy import sparse
 
 from .kernels import accumulate_rows, csr_dot, csr_tdot, embed_block, gather_block, gradient_block, round_block
-from .objective import Engine, Gradient, Part, add_weight_penalty
+from .objective import Engine, Part
 
 __all__ = ["BlockEngine"]
 
@@ -44,19 +44,18 @@ class _Repeating:
         self.C = expit(self.X @ self.part.W + self.part.v)
         return F(self.part.alpha) * (self.C - F(0.5))
 
-    def finish(self, sums: Any, n: int, mcr: bool) -> Gradient:
+    def gram(self) -> Any:
+        return (self.count * self.C).T @ self.C
+
+    def finish(self, sums: Any, gram: Any) -> tuple[Any, Any, float]:
         """From the sum of B over the rows alike: sum (C - B)^2 = sum C^2 + B (1 - 2C), as B is 0 or 1."""
         part, C = self.part, self.C
-        D = C * (1 - C)
         fit = part.alpha * float((self.count * C * C + sums * (1 - 2 * C)).sum(dtype=np.float64))
         G = self.count * C - sums
-        penalty = 0.0
-        if mcr:
-            gram = (self.count * C).T @ C
-            penalty = part.alpha * part.gamma / (2 * n) * float((gram * gram).sum(dtype=np.float64))
-            G += F(part.gamma / n) * (self.count * (C @ gram))
-        G *= D * F(2 * part.alpha)
-        return self.X.T @ G, G.sum(0), fit, penalty
+        if gram is not None:
+            G += F(part.gamma / part.total) * (self.count * (C @ gram))
+        G *= C * (1 - C) * F(2 * part.alpha)
+        return self.X.T @ G, G.sum(0), fit
 
 
 class _Dense:
@@ -124,8 +123,8 @@ class BlockEngine(Engine):
     def _each(self, work: Callable[[int, int], Any]) -> list[Any]:
         return list(self._pool.map(lambda chunk: work(*chunk), self.chunks))
 
-    def gradients(self) -> list[Gradient]:
-        """For each part: dE/dW, dE/dv, alpha ‖B - C‖^2, alpha R, with B updated first."""
+    def correlations(self) -> list[Any]:
+        """First sweep: C and B; the Gram matrices, or nothing where the regulariser takes none."""
         mcr = self.kind == "paper"
         tables = {}
         for i, view in enumerate(self.views):
@@ -133,18 +132,23 @@ class BlockEngine(Engine):
                 tables[i] = view.embed()
             else:
                 view.fold()
-        first = self._each(lambda start, stop: self._embed(start, stop, tables, mcr))
-        grams = {i: sum(found[i] for found in first) for i in first[0]}
-        second = self._each(lambda start, stop: self._gradients(start, stop, grams, mcr))
-        out: list[Gradient] = []
-        for i, (view, part) in enumerate(zip(self.views, self.parts, strict=True)):
+        found = self._each(lambda start, stop: self._embed(start, stop, tables, mcr))
+        if not mcr:
+            return []
+        return [
+            view.gram() if isinstance(view, _Repeating) else sum(grams[i] for grams in found)
+            for i, view in enumerate(self.views)
+        ]
+
+    def sums(self, grams: list[Any]) -> list[Any]:
+        """Second sweep: dE/dW, dE/dv and fit of each part in turn, given the Gram matrices of all rows."""
+        found = self._each(lambda start, stop: self._gradients(start, stop, grams))
+        out: list[Any] = []
+        for i, view in enumerate(self.views):
             if isinstance(view, _Repeating):
-                dW, dv, fit, penalty = view.finish(sum(found[i] for found in second), self.n, mcr)
+                out += view.finish(sum(sums[i] for sums in found), grams[i] if grams else None)
             else:
-                dW, dv, fit, penalty = self._collect(part, [found[i] for found in second], grams.get(i))
-            if self.kind == "weights":
-                penalty = add_weight_penalty(part, self.n, dW)
-            out.append((dW, dv, fit, penalty))
+                out += self._collect(view.part, [sums[i] for sums in found])
         return out
 
     def _embed(self, start: int, stop: int, tables: dict[int, Any], mcr: bool) -> dict[int, Any]:
@@ -169,7 +173,7 @@ class BlockEngine(Engine):
             round_block(t, self.B[low:high])
         return grams
 
-    def _gradients(self, start: int, stop: int, grams: dict[int, Any], mcr: bool) -> dict[int, Any]:
+    def _gradients(self, start: int, stop: int, grams: list[Any]) -> dict[int, Any]:
         """Second sweep over a chunk: G block by block, X'G, column sums and the sum of squares."""
         M = np.zeros((_BLOCK, self.c), dtype=F)
         out: dict[int, Any] = {}
@@ -180,8 +184,8 @@ class BlockEngine(Engine):
             else:
                 out[i] = [np.zeros_like(view.W), np.zeros(self.c, dtype=F), 0.0]
                 scratch[i] = None if view.sparse else np.empty_like(view.W)
-                if mcr:
-                    scaled[i] = grams[i] * F(view.part.gamma / self.n)
+                if grams:
+                    scaled[i] = grams[i] * F(view.part.gamma / view.part.total)
         for low in range(start, stop, _BLOCK):
             high = min(stop, low + _BLOCK)
             B = self.B[low:high]
@@ -190,7 +194,7 @@ class BlockEngine(Engine):
                     accumulate_rows(B, view.rows[low:high], out[i])
                     continue
                 G = M[: high - low]
-                if mcr:
+                if grams:
                     np.dot(view.C[low:high], scaled[i], out=G)
                 else:
                     G[:] = 0
@@ -199,18 +203,14 @@ class BlockEngine(Engine):
                 view.add_transposed(low, high, G, found[0], scratch[i])
         return out
 
-    def _collect(self, part: Part, found: list[Any], gram: Any) -> Gradient:
+    def _collect(self, part: Part, found: list[Any]) -> tuple[Any, Any, float]:
         """Sum a view's chunks; put centring, scaling and 2 alpha on the small result instead of on n rows."""
         dW = sum(f[0] for f in found[1:]) + found[0][0]
         columns = sum(f[1] for f in found[1:]) + found[0][1]
         if part.X.mean is not None:
             dW -= part.X.mean[:, None] * columns
         dW *= F(2 * part.alpha * part.X.scale)
-        fit = part.alpha * float(sum(f[2] for f in found))
-        penalty = 0.0
-        if gram is not None:
-            penalty = part.alpha * part.gamma / (2 * self.n) * float((gram * gram).sum(dtype=np.float64))
-        return dW, columns * F(2 * part.alpha), fit, penalty
+        return dW, columns * F(2 * part.alpha), part.alpha * float(sum(f[2] for f in found))
 
 
 def _classify(part: Part, n: int) -> _Dense | _Repeating:
