@@ -49,7 +49,7 @@ test-slow: $(VENV)/.dev
 test-torch: $(VENV)/.torch
 	$(PYTEST) -q -m "torch and not service and not browser"
 
-test-service: $(VENV)/.dev
+test-service: $(VENV)/.torch
 	$(PYTEST) -q -m "service and not browser"
 
 browser:

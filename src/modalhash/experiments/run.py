@@ -345,6 +345,7 @@ def execute(
 
     tell(None, None)
     if jobs > 1:
+        together.sort(key=lambda run: -cost(run, rows[run.dataset]))  # the longest first, so that none is left alone
         _execute_together(together, data, results, jobs, device, tell)
     else:
         for run in together:
