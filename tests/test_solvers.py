@@ -86,7 +86,8 @@ def test_a_whole_fit_by_both(monkeypatch):
     """From the same start, 100 iterations: the engines differ by rounding, their codes on hardly a bit."""
     data = make_synthetic(n=20_000, sparse_text=True, random_state=0)
     fast = DMH(32, n_iter=100, random_state=0).fit(data.views, labels=data.labels)
-    monkeypatch.setattr("modalhash.methods.dmh.choose_engine", ReferenceEngine)
+    plain_engine = lambda parts, n, kind, storage: ReferenceEngine(parts, n, kind)  # noqa: E731
+    monkeypatch.setattr("modalhash.methods.dmh.choose_engine", plain_engine)
     plain = DMH(32, n_iter=100, random_state=0).fit(data.views, labels=data.labels)
     np.testing.assert_allclose(fast.objective_, plain.objective_, rtol=1e-4)
     differ = np.unpackbits(fast.train_codes_ ^ plain.train_codes_).mean()
