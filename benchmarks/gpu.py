@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy import sparse
 
 import modalhash as mh
 from modalhash import DMH
@@ -58,12 +59,15 @@ def bandwidth() -> float:
 
 
 def make_data(n: int) -> tuple[dict[str, Any], Any]:
-    """Rows of NUS-WIDE's shape with structure in them: whole counts of 0 to 255 as the dense view."""
+    """Rows of NUS-WIDE's shape with structure in them: whole counts of 0 to 255, and 0.7 % of the tags."""
     data = make_synthetic(n=n, n_classes=10, n_image=500, n_text=1000, sparse_text=True, random_state=0)
     X = np.asarray(data.views["image"], dtype=np.float32)
     X -= X.min(axis=0)
     X *= 255 / X.max()
-    return {"image": np.round(X), "text": data.views["text"].astype(np.float32)}, data.labels
+    tags = data.views["text"].astype(np.float32).tocoo()
+    kept = np.random.default_rng(0).random(tags.nnz) < 0.007 * n * tags.shape[1] / tags.nnz
+    text = sparse.csr_matrix((tags.data[kept], (tags.row[kept], tags.col[kept])), shape=tags.shape)
+    return {"image": np.round(X), "text": text}, data.labels
 
 
 def parts_of(hasher: DMH, views: dict[str, Any], labels: Any) -> list[Any]:

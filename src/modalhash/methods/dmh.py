@@ -361,10 +361,7 @@ class DMH(IterativeHasher):
         return devices.pop() if devices else None
 
     def _finish(self, parts: list[Part], transforms: dict[str, ViewTransform], n: int) -> None:
-        if self.solver == "minibatch":
-            self.train_codes_ = codes_by_blocks(parts, n)
-        else:
-            self.train_codes_ = pack_scores(to_numpy(unified_codes(parts, [part.embed() for part in parts], n)))
+        self.train_codes_ = _codes(parts, n)
         for part in parts:
             self._set_linear(part.name, to_numpy(part.W), to_numpy(part.v), transforms[part.name])
 
@@ -395,7 +392,14 @@ class DMH(IterativeHasher):
             alpha = float(self.label_weight if name == LABELS else _by_view(self.view_weights or {}, name, 1.0))
             matrix = CentredMatrix(X.astype(self.dtype, copy=False), self.means_.get(name), self.scales_[name])
             parts.append(Part(name, matrix, self.weights_[name], self.biases_[name], alpha, 0.0, rows))
+        return _codes(parts, n)
+
+
+def _codes(parts: list[Part], n: int) -> Codes:
+    """Eq. (updateB) at the parts' W and v, packed."""
+    if is_torch(parts[0].W):
         return pack_scores(unified_codes(parts, [part.embed() for part in parts], n))
+    return codes_by_blocks(parts, n)
 
 
 def _by_view(value: Any, name: str, default: Any) -> Any:

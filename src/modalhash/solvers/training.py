@@ -100,6 +100,7 @@ class IterativeHasher(CrossModalHasher):
                     checkpoint.write(fingerprint, {**descent.arrays(), "curve": _numbers(curve)}, {})
                 if self._watched() and self._look(curve, stride):
                     break
+        del descent, engine  # and their arrays of n x c
         self._record(parts, curve)
         self._finish(parts, transforms, data.n_rows)
         if checkpoint is not None:
