@@ -49,6 +49,7 @@ def make_views(n: int, d: int, tags: int, labels: int, seed: int = 0) -> dict[st
     T = sparse.random(n, tags, 0.007, "csr", np.float32, rng=rng)
     T.data[:] = 1
     L = (rng.random((n, labels)) < 0.2).astype(np.float32)
+    L[L.sum(axis=1) == 0, 0] = 1
     return {"image": X, "text": T, "labels": L}
 
 

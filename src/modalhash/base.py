@@ -24,6 +24,7 @@ from .linalg import CentredMatrix, is_torch, to_device
 from .parameters import Parameters, check_random_state, given_or_uniform
 from .views import LABELS, View, ViewTransform, check_shape, check_view, check_views, row_blocks
 
+_CACHED_ROWS = 4096
 _FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 
 if TYPE_CHECKING:
@@ -379,12 +380,26 @@ class CrossModalHasher(Parameters):
             part = X[rows]
             if source is not None:
                 part = check_view(part, view, first_row=rows.start).require_complete("encoding")
+            yield rows, self._encode_dense(view, part, rows.start) if lazily else pack_scores(self._project(view, part))
+
+    def _encode_dense(self, view: str, X: NDArray[Any], first_row: int) -> Codes:
+        """Codes of unchecked rows, by blocks whose scores stay in the cache while they are made into bits."""
+        W, v = self._folded(view)
+        kind = np.result_type(X, W)
+        W, v = W.astype(kind, copy=False), v.astype(kind, copy=False)
+        out = np.empty((len(X), n_bytes(self.n_bits)), dtype=np.uint8)
+        scores = np.empty((min(len(X), _CACHED_ROWS), self.n_bits), dtype=kind)
+        for start in range(0, len(X), _CACHED_ROWS):
+            rows = X[start : start + _CACHED_ROWS]
+            Z = scores[: len(rows)]
             with np.errstate(invalid="ignore", over="ignore"):
-                Z = self._project(view, part)
-                good = not lazily or np.isfinite(Z.sum())
+                np.dot(rows.astype(kind, copy=False), W, out=Z)
+                Z += v
+                good = np.isfinite(Z.sum())
             if not good:
-                check_view(part, view, first_row=rows.start).require_complete("encoding")
-            yield rows, pack_scores(Z)
+                check_view(rows, view, first_row=first_row + start).require_complete("encoding")
+            out[start : start + _CACHED_ROWS] = pack_scores(Z)
+        return out
 
     def _project(self, view: str, X: Any) -> Any:
         W, v = self._folded(view)

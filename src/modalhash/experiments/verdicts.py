@@ -117,12 +117,14 @@ def signed(value: float, digits: int = DIGITS) -> str:
     return text if float(text) == 0 else ("+" if value > 0 else "−") + text
 
 
-def effect(differences: Sequence[float]) -> Effect:
+def effect(differences: Sequence[float], of: int = 1) -> Effect:
     """The t interval of a mean.
 
     Parameters
     ----------
     differences : sequence of float
+    of : int
+        How many intervals are to hold together with the stated confidence (Bonferroni).
 
     Returns
     -------
@@ -141,11 +143,13 @@ def effect(differences: Sequence[float]) -> Effect:
         return Effect(0, math.nan, math.nan, math.nan)
     if found.n == 1:
         return Effect(1, found.mean, math.nan, math.nan)
-    half = float(stdtrit(found.n - 1, 0.5 + CONFIDENCE / 2)) * found.sd / math.sqrt(found.n)
+    half = float(stdtrit(found.n - 1, 1 - (1 - CONFIDENCE) / (2 * of))) * found.sd / math.sqrt(found.n)
     return Effect(found.n, found.mean, found.mean - half, found.mean + half)
 
 
-def paired(ours: Iterable[Score], reference: Iterable[Score], value: Callable[[Score], float | None]) -> Effect:
+def paired(
+    ours: Iterable[Score], reference: Iterable[Score], value: Callable[[Score], float | None], of: int = 1
+) -> Effect:
     """Differences between runs of the same length, seed and split.
 
     Parameters
@@ -153,6 +157,8 @@ def paired(ours: Iterable[Score], reference: Iterable[Score], value: Callable[[S
     ours, reference : iterable of Score
     value : callable
         What is compared; runs without it are left out.
+    of : int
+        As in :func:`effect`.
 
     Returns
     -------
@@ -165,7 +171,7 @@ def paired(ours: Iterable[Score], reference: Iterable[Score], value: Callable[[S
         mine, other = value(score), others.get((score.bits, score.seed, score.split_hash))
         if mine is not None and other is not None:
             differences.append(mine - other)
-    return effect(differences)
+    return effect(differences, of)
 
 
 @dataclass(frozen=True)
