@@ -25,7 +25,7 @@ $(VENV)/.dev: $(VENV)/.base
 	touch $@
 
 $(VENV)/.torch: $(VENV)/.dev
-	$(PIP) -e '.[dev,torch]'
+	$(PIP) -e '.[dev,torch]' triton  # its interpreter runs the GPU's passes on a CPU, for the tests
 	touch $@
 
 torch: $(VENV)/.torch

@@ -95,7 +95,7 @@ def fit(
     shard.processes = processes
     if processes.rank:
         shard.set_params(callback=None, verbose=0)
-    with _share_of_cores(processes):
+    with _share_of_cores(processes) as shard.threads:
         shard.fit(views, labels, present=present)
     hasher._forget()
     for name, value in vars(shard).items():
@@ -105,23 +105,34 @@ def fit(
     return hasher
 
 
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 @contextmanager
-def _share_of_cores(processes: Processes) -> Iterator[None]:
-    """As many BLAS threads as this process's share of the machine's cores."""
+def _share_of_cores(processes: Processes) -> Iterator[int]:
+    """Yield a process's share of the machine's cores, for as many threads; where all have some, each keeps to its own.
+
+    Left to itself the scheduler puts processes that have just spoken to each other on one core for a while.
+    """
     from threadpoolctl import threadpool_limits
 
-    with threadpool_limits(limits=max(1, _cores() // processes.local_size), user_api="blas"):
-        yield
+    pins = hasattr(os, "sched_setaffinity")
+    cores = sorted(os.sched_getaffinity(0)) if pins else list(range(os.cpu_count() or 1))
+    share = len(cores) // processes.local_size
+    mine = cores[processes.local_rank * share : (processes.local_rank + 1) * share]
+    pins = pins and processes.local_size > 1 and len(mine) > 0
+    try:
+        if pins:
+            os.sched_setaffinity(0, mine)
+        with threadpool_limits(limits=max(1, share), user_api="blas"):
+            yield max(1, share)
+    finally:
+        if pins:
+            os.sched_setaffinity(0, cores)
 
 
 class _ShardedDMH(DMH):
     """DMH on one process's rows; what depends on all rows is summed over the processes."""
 
     processes: Processes
+    threads: int
     total_rows: int
 
     def _check_data(self, views: Any, labels: Any, present: Any) -> TrainingData:
@@ -180,8 +191,7 @@ class _ShardedDMH(DMH):
         if suits_blocks(parts, n, self.decorrelation_kind):
             from ..solvers.cpu import BlockEngine
 
-            threads = max(1, _cores() // self.processes.local_size)
-            engine = BlockEngine(parts, n, self.decorrelation_kind, threads=threads)
+            engine = BlockEngine(parts, n, self.decorrelation_kind, threads=self.threads)
         engine.combine = self.processes.sum
         return engine
 

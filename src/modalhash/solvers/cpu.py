@@ -121,6 +121,8 @@ class BlockEngine(Engine):
         self._limits.__exit__(*exception)
 
     def _each(self, work: Callable[[int, int], Any]) -> list[Any]:
+        if self.threads == 1:  # no second thread to wake: with a process per core it would wake on another's core
+            return [work(*chunk) for chunk in self.chunks]
         return list(self._pool.map(lambda chunk: work(*chunk), self.chunks))
 
     def correlations(self) -> list[Any]:

@@ -23,7 +23,7 @@ __all__ = ["GraphEngine", "usable"]
 
 
 def usable(parts: list[Part], kind: str | None) -> bool:
-    """Whether the engine can do it: float32 on a CUDA device, every row present, Triton installed."""
+    """Whether the engine can do it: float32 on a CUDA device, up to 128 bits, every row present, Triton installed."""
     import torch
 
     return (
@@ -35,7 +35,7 @@ def usable(parts: list[Part], kind: str | None) -> bool:
             and part.rows is None
             for part in parts
         )
-        and parts[0].W.shape[1] <= 256
+        and parts[0].W.shape[1] <= 128  # C'C of more bits does not fit a processor's shared memory
         and importlib.util.find_spec("triton") is not None
     )
 
