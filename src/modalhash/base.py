@@ -24,7 +24,7 @@ from .linalg import CentredMatrix, is_torch, to_device
 from .parameters import Parameters, check_random_state, given_or_uniform
 from .views import LABELS, View, ViewTransform, check_shape, check_view, check_views, row_blocks
 
-_CACHED_ROWS = 4096
+_CACHED_ROWS = 16384
 _FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 
 if TYPE_CHECKING:
