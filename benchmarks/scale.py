@@ -272,7 +272,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--iterations", type=int, default=12)
-    parser.add_argument("--encode-rows", type=int, default=640_000)
+    parser.add_argument("--encode-rows", type=int, default=2_560_000)
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it runs")
     parser.add_argument("--output", type=Path, help="write the points as JSON")
     parser.add_argument("--rank-of", help=argparse.SUPPRESS)
@@ -289,11 +289,11 @@ def main() -> int:
     trained: dict[int, list[Any]] = {1: [], 2: []}
     encoded: dict[int, list[Any]] = {1: [], 2: []}
     with tempfile.TemporaryDirectory() as folder:
-        write_rows(Path(folder), rows, files=16)
+        write_rows(Path(folder), rows, files=32)
         for _ in range(arguments.rounds):
             for size in (1, 2):
                 trained[size].append(train(size, points, arguments.iterations))
-        for _ in range(arguments.rounds):
+        for _ in range(min(2, arguments.rounds)):
             for size in (1, 2):
                 encoded[size].append(encode(size, bits, rows, Path(folder)))
     found = [point for rounds in (*trained.values(), *encoded.values()) for point in best_of(rounds)]

@@ -20,7 +20,7 @@ from modalhash.experiments.page import Bullets, Entry, Section, Table, Text, to_
 from modalhash.experiments.plots import Series, draw_heat_map, draw_lines
 from modalhash.experiments.provenance import missing_runs
 from modalhash.experiments.published import load_papers
-from modalhash.experiments.records import STUDIES, bundle_scores, read_bundle, read_scores
+from modalhash.experiments.records import STUDIES, bundle_scores, read_bundle, read_scores, select
 from modalhash.experiments.report import docs_pages, write_docs, write_report
 from modalhash.experiments.settings import parameter_value
 from modalhash.experiments.verdicts import Printed, effect, judge, paired, signed, summarise
@@ -671,3 +671,20 @@ def test_studies_are_those_of_the_plan():
     from modalhash.experiments.plan import STUDIES as PLANNED
 
     assert tuple(PLANNED) == STUDIES
+
+
+@pytest.mark.skipif(not (DOCS / "mirflickr.json").exists(), reason="docs/results is not in this tree")
+def test_the_table_of_the_readme_follows_from_committed_scores():
+    scores = read_bundle((DOCS / "mirflickr.json").read_text(encoding="utf-8"))
+    printed = load_papers()["DMH"].find("mirflickr", "MAP")
+    table = re.findall(r"^\| (\d+) \| (.+) \|$", (DOCS.parents[1] / "README.md").read_text(encoding="utf-8"), re.M)
+    assert [int(bits) for bits, _ in table] == printed.bits
+    for place, (bits, cells) in enumerate(table):
+        expected = []
+        for direction in ("image>text", "text>image"):
+            expected.append(f"{printed.values[direction][place]:.3f}")
+            for rule in ("learned", "encoded"):
+                runs = select(scores, label="DMH", bits=int(bits), study="table-map")
+                found = summarise([run.value(rule, direction, "MAP") for run in runs])
+                expected.append(f"{found.mean:.3f} ± {found.sd:.3f}")
+        assert cells.split(" | ") == expected

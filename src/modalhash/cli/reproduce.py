@@ -171,6 +171,10 @@ def reproduce(
             "--set", metavar="METHOD.NAME=VALUE", help="A parameter in place of the setting's.", show_default=False
         ),
     ] = [],  # noqa: B006
+    pages: Annotated[
+        Path | None,
+        typer.Option(help="Also write the results as Markdown with plots and one JSON of all scores to this folder."),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be run, and stop.")] = False,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -221,9 +225,11 @@ def reproduce(
         say(f"modalhash: stopped; what is done is kept in {folder}. The same command goes on from there.")
         raise SystemExit(130) from None
     if "report" in asked:
-        from ..experiments.report import write_report
+        from ..experiments.report import write_docs, write_report
 
         summary["report"] = [str(path) for path in write_report(folder, studies=list(studies))]
+        if pages is not None:
+            summary["pages"] = [str(path) for name in read for path in write_docs(folder, pages, dataset=name)]
     emit(summary, as_json=as_json, text=lambda: _text(summary))
     if summary.get("failed"):
         raise typer.Exit(1)

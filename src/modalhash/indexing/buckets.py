@@ -40,12 +40,13 @@ def _key(codes: Any, i: int, lo: int, width: int) -> Any:
 
 @compiled
 def _keys(codes: Any, lo: int, width: int, out: Any) -> None:
-    # _key of each code. A chunk within one word, the usual case, in a loop of vector instructions.
-    if (lo & 63) + width > 64:
+    # _key of each code, in loops of vector instructions.
+    w, shift, ones = lo >> 6, np.uint64(lo & 63), np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(64 - width)
+    if (lo & 63) + width > 64:  # begins in one word and ends in the next
+        back = np.uint64(64) - shift
         for i in range(codes.shape[0]):
-            out[i] = _key(codes, i, lo, width)
+            out[i] = ((codes[i, w] >> shift) | (codes[i, w + 1] << back)) & ones
     else:
-        w, shift, ones = lo >> 6, np.uint64(lo & 63), np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(64 - width)
         for i in range(codes.shape[0]):
             out[i] = (codes[i, w] >> shift) & ones
 
