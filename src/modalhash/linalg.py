@@ -103,6 +103,7 @@ def to_device(x: Any, device: Any, dtype: Any = None) -> Any:
     if sparse.issparse(x):
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
+            warnings.filterwarnings("ignore", message="Sparse invariant checks are implicitly disabled")
             return torch.sparse_csr_tensor(
                 torch.from_numpy(x.indptr.astype(np.int64)),
                 torch.from_numpy(x.indices.astype(np.int64)),
