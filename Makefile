@@ -17,7 +17,7 @@ help:
 
 $(VENV)/.base: pyproject.toml constraints-ci.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) -e '.[demo,features]'
+	$(PIP) -e '.[demo,features,plot]'
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.base

@@ -1,6 +1,6 @@
 """What DMH's training costs on the CPU, beside the plain versions and beside its bare matrix products.
 
-    python benchmarks/train.py                                    # about six minutes on two cores
+    python benchmarks/train.py                                    # under three minutes on two cores
     python benchmarks/train.py --rows 20000 --rounds 2 --quick    # a look
     python benchmarks/train.py --plot docs/performance.svg        # the curves of cost against n, d and c too
 
