@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
@@ -22,3 +24,18 @@ def small():
 @pytest.fixture
 def rng():
     return np.random.default_rng(0)
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Run a command in this process; returns (exit code, standard output, standard error)."""
+    from modalhash.cli.app import app
+    from modalhash.cli.console import guarded
+
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["modalhash", *map(str, words)])
+        code = guarded(app)
+        out = capsys.readouterr()
+        return code, out.out, out.err
+
+    return call

@@ -16,24 +16,9 @@ import pytest
 from scipy import io, sparse
 
 from modalhash import __version__
-from modalhash.cli.app import app
-from modalhash.cli.console import guarded
 from modalhash.datasets import make_synthetic
 
 SHORT = ["--param", "n_iter=15"]
-
-
-@pytest.fixture
-def run(monkeypatch, capsys):
-    """Run a command in this process; returns (exit code, standard output, standard error)."""
-
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["modalhash", *map(str, words)])
-        code = guarded(app)
-        out = capsys.readouterr()
-        return code, out.out, out.err
-
-    return call
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import warnings
 
 import numpy as np
@@ -11,25 +10,10 @@ import pytest
 from PIL import Image
 
 import modalhash as mh
-from modalhash.cli.app import app
-from modalhash.cli.console import guarded
 from modalhash.codes import hamming
 from modalhash.datasets import Dataset
 from modalhash.features import GIST, FeaturePipeline, TagVectorizer
 from modalhash.serve.server import bind
-
-
-@pytest.fixture
-def run(monkeypatch, capsys):
-    """Run a command in this process; returns (exit code, standard output, standard error)."""
-
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["modalhash", *map(str, words)])
-        code = guarded(app)
-        out = capsys.readouterr()
-        return code, out.out, out.err
-
-    return call
 
 
 @pytest.fixture(scope="module")

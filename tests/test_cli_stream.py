@@ -14,24 +14,11 @@ import pandas as pd
 import pytest
 
 import modalhash as mh
-from modalhash.cli.app import app
-from modalhash.cli.console import guarded
 from modalhash.datasets import make_synthetic
 from modalhash.datasets.codefile import CodeFile
 from modalhash.exceptions import InputError
 
 pytestmark = pytest.mark.filterwarnings("ignore::modalhash.exceptions.ConstantBitsWarning")
-
-
-@pytest.fixture
-def run(monkeypatch, capsys):
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["modalhash", *map(str, words)])
-        code = guarded(app)
-        out = capsys.readouterr()
-        return code, out.out, out.err
-
-    return call
 
 
 @pytest.fixture(scope="module")
